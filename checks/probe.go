@@ -1,0 +1,125 @@
+package checks
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/rackproof/rackproof/evidence"
+)
+
+// probeLineLimit bounds one line of a probe step: two texts of 4 KiB, in the
+// widest escapes that JSON has.
+const probeLineLimit = 64 << 10
+
+// probes streams the lines of a probe step to each, in order, and reports
+// what shows that lines are missing: a torn or unreadable line, a number out
+// of turn, or a list that stops before the probing did. It returns what the
+// step's exit.json says, and whether the list is whole. Even of a list that
+// is not, each has seen every good line.
+func (m *collector) probes(step, node string, slack time.Duration, each func(line int, p ProbeLine)) (evidence.Exit, bool) {
+	exit, whole := m.exit(step, node)
+	report := func(class evidence.Class, format string, args ...any) {
+		if whole { // else the list is known to end somewhere
+			m.report(node, step, class, format, args...)
+		}
+	}
+	file, err := m.raw.Open(evidence.StepDir(step, node) + "/stdout")
+	if err != nil {
+		report(evidence.ClassOutputCut, "stdout is missing")
+		return exit, false
+	}
+	defer file.Close()
+	reader := bufio.NewReaderSize(file, probeLineLimit)
+	var size int64
+	var first, last ProbeLine
+	count := 0
+	for {
+		text, err := reader.ReadSlice('\n')
+		size += int64(len(text))
+		if err == io.EOF && len(text) == 0 {
+			break
+		}
+		if err != nil {
+			report(evidence.ClassOutputCut, "line %d is torn or longer than %d bytes", count+1, probeLineLimit)
+			return exit, false
+		}
+		var p ProbeLine
+		if err := evidence.DecodeStrict(bytes.TrimSuffix(text, []byte("\n")), &p); err != nil {
+			report(evidence.ClassUnparsable, "line %d: %v", count+1, err)
+			return exit, false
+		}
+		if p.N != count || p.End < p.Start || p.Start < last.End {
+			report(evidence.ClassOutputCut, "line %d is probe %d from %g s to %g s: lines are missing or out of turn", count+1, p.N, p.Start, p.End)
+			return exit, false
+		}
+		if count == 0 {
+			first = p
+		}
+		last = p
+		count++
+		each(count, p)
+	}
+	if !whole {
+		return exit, false
+	}
+	if _, ok := m.stream(step, node, "stderr", exit.StderrBytes); !ok {
+		return exit, false
+	}
+	if size != exit.StdoutBytes {
+		report(evidence.ClassOutputCut, "stdout has %d bytes and exit.json says %d", size, exit.StdoutBytes)
+		return exit, false
+	}
+	if count == 0 {
+		report(evidence.ClassOutputCut, "there is no probe")
+		return exit, false
+	}
+	probed := time.Duration((last.End - first.Start) * float64(time.Second))
+	if lasted := exit.End.Sub(exit.Start); lasted-probed > slack {
+		report(evidence.ClassOutputCut, "the lines cover %s and the probing lasted %s: the end is missing", probed.Round(time.Millisecond), lasted.Round(time.Millisecond))
+		return exit, false
+	}
+	return exit, true
+}
+
+// probeSlack is how much longer a probe step may last than its probes: the
+// wait for the last turn, and a second for starting and ending.
+func probeSlack(period time.Duration) time.Duration { return period + time.Second }
+
+// faultEvents reads raw/faults.jsonl and reports what is wrong with it.
+func (m *collector) faultEvents() ([]evidence.FaultEvent, bool) {
+	data, err := fs.ReadFile(m.raw, faultsFile)
+	if err != nil {
+		class, why := m.absent("")
+		m.report("", "", class, "%s is missing: no fault was injected%s", faultsFile, why)
+		return nil, false
+	}
+	if len(data) == 0 || data[len(data)-1] != '\n' {
+		m.report("", "", evidence.ClassOutputCut, "%s is empty or ends within a line", faultsFile)
+		return nil, false
+	}
+	var events []evidence.FaultEvent
+	for line := range bytes.Lines(data) {
+		var event evidence.FaultEvent
+		if err := evidence.DecodeStrict(json.RawMessage(bytes.TrimSuffix(line, []byte("\n"))), &event); err != nil {
+			m.report("", "", evidence.ClassUnparsable, "%s line %d: %v", faultsFile, len(events)+1, err)
+			return nil, false
+		}
+		events = append(events, event)
+	}
+	return events, true
+}
+
+const faultsFile = "faults.jsonl"
+
+// ruledOut reports whether c says nothing about the service that a probe
+// asks: the prober was not reached, or had no tool.
+func ruledOut(c evidence.Class) bool {
+	return !slices.Contains([]evidence.Class{
+		evidence.ClassOK, evidence.ClassExit, evidence.ClassTimeout, evidence.ClassSignal, evidence.ClassSilent,
+	}, c)
+}

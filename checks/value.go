@@ -1,0 +1,162 @@
+package checks
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+var numberForm = regexp.MustCompile(`^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$`)
+
+// parseNumber reads a decimal number. Anything else, "nan", "0x1" and numbers
+// beyond float64 among them, is returned as the missing token.
+func parseNumber(text string) (value float64, missing string) {
+	text = strings.TrimSpace(text)
+	if !numberForm.MatchString(text) {
+		return 0, token(text)
+	}
+	value, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsInf(value, 0) {
+		return 0, token(text)
+	}
+	return value, ""
+}
+
+// tokenLimit bounds a missing token, in bytes.
+const tokenLimit = 80
+
+// token makes a raw text fit to stand for a missing value: never empty, one
+// line, valid UTF-8, short.
+func token(raw string) string {
+	raw = strings.ToValidUTF8(raw, "\uFFFD")
+	if raw == "" {
+		return "(empty)"
+	}
+	if line, _, more := strings.Cut(raw, "\n"); more {
+		raw = line + "…"
+	}
+	if len(raw) <= tokenLimit {
+		return raw
+	}
+	end := tokenLimit
+	for !utf8.RuneStart(raw[end]) {
+		end--
+	}
+	return raw[:end] + "…"
+}
+
+// parseJSON decodes exactly one JSON document; numbers stay json.Number.
+func parseJSON(data []byte) (any, error) {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	var root any
+	if err := decoder.Decode(&root); err != nil {
+		if err == io.EOF {
+			return nil, io.ErrUnexpectedEOF
+		}
+		return nil, err
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, fmt.Errorf("more text after byte %d", decoder.InputOffset())
+	}
+	return root, nil
+}
+
+// pointerTokens splits a JSON pointer (RFC 6901) such as /a/0/b, or a dotted
+// path such as a.0.b, into unescaped tokens.
+func pointerTokens(path string) []string {
+	if path == "" {
+		return nil
+	}
+	rest, pointer := strings.CutPrefix(path, "/")
+	if !pointer {
+		return strings.Split(path, ".")
+	}
+	tokens := strings.Split(rest, "/")
+	unescape := strings.NewReplacer("~1", "/", "~0", "~")
+	for i := range tokens {
+		tokens[i] = unescape.Replace(tokens[i])
+	}
+	return tokens
+}
+
+// pointerText is the JSON pointer of tokens.
+func pointerText(tokens ...string) string {
+	var text strings.Builder
+	escape := strings.NewReplacer("~", "~0", "/", "~1")
+	for _, t := range tokens {
+		text.WriteString("/" + escape.Replace(t))
+	}
+	return text.String()
+}
+
+// lookup walks root along tokens.
+func lookup(root any, tokens ...string) (value any, found bool) {
+	for _, t := range tokens {
+		switch node := root.(type) {
+		case map[string]any:
+			root, found = node[t]
+			if !found {
+				return nil, false
+			}
+		case []any:
+			i, err := strconv.Atoi(t)
+			if err != nil || i < 0 || i >= len(node) || strconv.Itoa(i) != t {
+				return nil, false
+			}
+			root = node[i]
+		default:
+			return nil, false
+		}
+	}
+	return root, true
+}
+
+// jsonNumber is the number at a value: a JSON number, or a text that is one
+// (many tools quote theirs). Everything else is missing.
+func jsonNumber(value any, found bool) (number float64, missing string) {
+	if !found {
+		return 0, "(absent)"
+	}
+	switch v := value.(type) {
+	case json.Number:
+		return parseNumber(v.String())
+	case string:
+		return parseNumber(v)
+	}
+	return 0, jsonToken(value)
+}
+
+// jsonText is the text at a value; null, objects and lists are missing.
+func jsonText(value any, found bool) (text, missing string) {
+	if !found {
+		return "", "(absent)"
+	}
+	switch v := value.(type) {
+	case string:
+		return v, ""
+	case json.Number:
+		return v.String(), ""
+	case bool:
+		return strconv.FormatBool(v), ""
+	}
+	return "", jsonToken(value)
+}
+
+func jsonToken(value any) string {
+	switch value.(type) {
+	case nil:
+		return "null"
+	case map[string]any:
+		return "(an object)"
+	case []any:
+		return "(a list)"
+	}
+	return token(fmt.Sprint(value))
+}

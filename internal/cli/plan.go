@@ -1,0 +1,236 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackproof/rackproof/evidence"
+	"github.com/rackproof/rackproof/evidence/nodeset"
+	"github.com/rackproof/rackproof/reports"
+)
+
+type planOptions struct {
+	runbook string
+	inputs  inputOptions
+	out     string
+	json    bool
+}
+
+func newPlanCmd(p *Process) *cobra.Command {
+	opts := &planOptions{}
+	cmd := &cobra.Command{
+		Use:   "plan RUNBOOK",
+		Short: "Show every cell that a run would measure, and what it may do",
+		Long: `Compile a runbook and show what a run would do: every cell, who owns it, the
+hazards, and the time per phase. Nothing is contacted.`,
+		Example: `  rackproof plan pod7.runbook.hcl
+  rackproof plan pod7.runbook.hcl --out plans/pod7`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opts.runbook = args[0]
+			return runPlan(p, cmd, opts)
+		},
+	}
+	opts.inputs.bind(cmd)
+	cmd.Flags().StringVar(&opts.out, "out", "", "write a plan directory that \"run\" accepts: plan, sources, inputs")
+	cmd.Flags().BoolVar(&opts.json, "json", false, "print the plan as JSON")
+	return cmd
+}
+
+func runPlan(p *Process, cmd *cobra.Command, opts *planOptions) error {
+	c, err := opts.inputs.target(p, opts.runbook)
+	if err != nil {
+		return err
+	}
+	if err := c.explain(p, cmd); err != nil {
+		return err
+	}
+	if err := notEmpty(c.plan); err != nil {
+		return err
+	}
+	if opts.out != "" {
+		if err := c.writePlanDir(opts.out); err != nil {
+			return err
+		}
+	}
+	if opts.json {
+		return printJSON(p.Stdout, c.plan)
+	}
+	return showPlan(p, c.plan)
+}
+
+// notEmpty refuses a plan that would judge nothing.
+func notEmpty(plan *evidence.Plan) error {
+	if len(plan.Tests) == 0 || len(plan.Cells) == 0 {
+		return usageError("runbook %s: there is nothing to run: %d tests, %d cells", plan.Name, len(plan.Tests), len(plan.Cells))
+	}
+	return nil
+}
+
+func showPlan(p *Process, plan *evidence.Plan) error {
+	out := &reports.Printer{W: p.Stdout}
+	digest, err := planDigest(plan)
+	if err != nil {
+		return err
+	}
+	out.Line("Plan      %s  %s", strings.TrimSpace(plan.Name+" "+plan.Version), string(digest))
+	out.Line("Runbook   %s  %s", plan.Path, string(plan.Runbook))
+	out.Line("Fleet     %s: %d nodes, %s, by executor %q", plan.Fleet.Name, len(plan.Fleet.Nodes), nodeset.Fold(plan.Fleet.NodeNames()), plan.Executor)
+	for _, v := range plan.Variables {
+		mark := ""
+		if v.OffContract {
+			mark = "  OFF CONTRACT, contract " + string(v.Contract) + ": cannot be released"
+		}
+		out.Line("Variable  %s = %s%s", v.Name, string(v.Value), mark)
+	}
+	for _, phase := range plan.Phases {
+		showPhase(out, plan, phase)
+	}
+	out.Line("")
+	if names := hazards(plan); len(names) > 0 {
+		out.Line("Hazards, to be allowed by name: --allow %s", strings.Join(names, ","))
+	} else {
+		out.Line("Hazards   none")
+	}
+	for _, q := range plan.Quorums {
+		out.Line("Approval  %s of the %s: missing", q.Name, q.Of)
+	}
+	for _, r := range plan.Releases {
+		out.Line("Release   %s: %s; requires %s", r.Name, r.Nodes, strings.Join(r.Require, ", "))
+	}
+	out.Line("Total     %d tests, %d cells, about %s on %d nodes", len(plan.Tests), len(plan.Cells), roughly(wallTime(plan)), len(plan.Fleet.Nodes))
+	return out.Err
+}
+
+func showPhase(out *reports.Printer, plan *evidence.Plan, phase evidence.Phase) {
+	out.Line("")
+	after := ""
+	if len(phase.DependsOn) > 0 {
+		after = ", after " + strings.Join(phase.DependsOn, ", ")
+	}
+	out.Line("Phase %s%s: gate requires %s, on_fail = %s; about %s of wall time, %.1f node-hours", phase.Name, after, phase.Gate.Require, phase.Gate.OnFail,
+		roughly(phaseTime(plan, phase.Name)), nodeHours(plan, phase.Name))
+	rows := [][]string{{"CELL", "TEST", "CHECK", "NODES", "DURATION", "OWNER", "HAZARD"}}
+	for _, t := range plan.Tests {
+		if t.Phase != phase.Name {
+			continue
+		}
+		for _, c := range plan.Cells {
+			if c.Test == t.Name {
+				rows = append(rows, []string{c.ID, t.Name, t.Check, c.Nodes, t.Duration.String(), t.Owner, orDash(t.Hazard)})
+			}
+		}
+	}
+	out.Table(rows)
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+func planDigest(plan *evidence.Plan) (evidence.Digest, error) {
+	doc, err := evidence.Encode(plan)
+	if err != nil {
+		return "", fmt.Errorf("plan: %w", err)
+	}
+	return evidence.DigestOf(doc), nil
+}
+
+// hazards lists the hazards of the plan, sorted.
+func hazards(plan *evidence.Plan) []string {
+	var names []string
+	for _, t := range plan.Tests {
+		if t.Hazard != "" && !slices.Contains(names, t.Hazard) {
+			names = append(names, t.Hazard)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// phaseTime estimates the wall time of a phase: no less than its longest test
+// with all of its repetitions, no less than what the parallelism allows, and
+// no less than what any one node has to do.
+func phaseTime(plan *evidence.Plan, phase string) time.Duration {
+	var total, longest time.Duration
+	perNode := make(map[string]time.Duration)
+	for _, t := range plan.Tests {
+		if t.Phase != phase {
+			continue
+		}
+		longest = max(longest, t.Duration.Std()*time.Duration(max(t.Repeat, 1)))
+		for _, c := range cellsOf(plan, t.Name) {
+			total += t.Duration.Std()
+			for _, node := range nodesOf(c) {
+				perNode[node] += t.Duration.Std()
+			}
+		}
+	}
+	wall := max(longest, total/time.Duration(max(plan.Parallel, 1)))
+	for _, busy := range perNode {
+		wall = max(wall, busy)
+	}
+	return wall
+}
+
+func cellsOf(plan *evidence.Plan, test string) []evidence.Cell {
+	var cells []evidence.Cell
+	for _, c := range plan.Cells {
+		if c.Test == test {
+			cells = append(cells, c)
+		}
+	}
+	return cells
+}
+
+// nodesOf lists a cell's nodes; a plan that compiled has only sound node sets.
+func nodesOf(c evidence.Cell) []string {
+	names, err := nodeset.Parse(c.Nodes, nil)
+	if err != nil {
+		return nil
+	}
+	return names
+}
+
+func nodeHours(plan *evidence.Plan, phase string) float64 {
+	var total float64
+	for _, t := range plan.Tests {
+		if t.Phase != phase {
+			continue
+		}
+		for _, c := range cellsOf(plan, t.Name) {
+			total += t.Duration.Std().Hours() * float64(len(nodesOf(c)))
+		}
+	}
+	return total
+}
+
+func wallTime(plan *evidence.Plan) time.Duration {
+	var total time.Duration
+	for _, phase := range plan.Phases {
+		total += phaseTime(plan, phase.Name)
+	}
+	return total
+}
+
+// roughly is a duration as people say it: "26 h 30 min", "5 min", "20 s".
+func roughly(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Round(time.Minute).Minutes()))
+	}
+	d = d.Round(time.Minute)
+	if minutes := int(d.Minutes()) % 60; minutes > 0 {
+		return fmt.Sprintf("%d h %d min", int(d.Hours()), minutes)
+	}
+	return fmt.Sprintf("%d h", int(d.Hours()))
+}

@@ -1,0 +1,43 @@
+package diag
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/hashicorp/hcl/v2"
+)
+
+// Document is what JSON writes: the same values that Text shows.
+type Document struct {
+	Format      string       `json:"format"` // "1.0": the major changes when a field changes meaning
+	Valid       bool         `json:"valid"`  // no error among the diagnostics
+	Errors      int          `json:"errors"`
+	Warnings    int          `json:"warnings"`
+	Diagnostics []Diagnostic `json:"diagnostics"`
+}
+
+// NewDocument counts and collects diags.
+func NewDocument(diags hcl.Diagnostics, files map[string]*hcl.File) Document {
+	doc := Document{Format: "1.0", Diagnostics: From(diags, files)}
+	for _, d := range doc.Diagnostics {
+		if d.Severity == "warning" {
+			doc.Warnings++
+		} else {
+			doc.Errors++
+		}
+	}
+	doc.Valid = doc.Errors == 0
+	return doc
+}
+
+// JSON writes diags as one Document, indented, with a line end.
+func JSON(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.File) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(NewDocument(diags, files)); err != nil {
+		return fmt.Errorf("write diagnostics: %w", err)
+	}
+	return nil
+}

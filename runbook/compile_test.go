@@ -1,0 +1,309 @@
+package runbook
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/rackproof/rackproof/evidence"
+)
+
+// compiled is the bytes of the plan; any diagnostic fails the test.
+func compiled(t testing.TB, fsys fs.FS, name string, in Inputs) ([]byte, *Runbook) {
+	t.Helper()
+	r, plan, diags := compileAll(fsys, name, in)
+	if len(diags) > 0 {
+		t.Fatalf("diagnostics:\n%s", text(t, diags, r.Files()))
+	}
+	data, err := evidence.Encode(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data, r
+}
+
+// TestRecompile holds the promise that verify stands on: the sources and the
+// variables of a plan give the same plan, byte for byte.
+func TestRecompile(t *testing.T) {
+	for _, file := range runbooks(t, "valid") {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			src, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in, name := inputsOf(t, src), filepath.Base(file)
+			in.Dir = "/somewhere"
+			first, r := compiled(t, os.DirFS("testdata/valid"), name, in)
+			again, _ := compiled(t, os.DirFS("testdata"), "valid/"+name, in)
+			if !bytes.Equal(first, again) {
+				t.Error("two compilations differ")
+			}
+			if second, diags := r.Compile(); diags.HasErrors() {
+				t.Error(diags)
+			} else if data, err := evidence.Encode(second); err != nil || !bytes.Equal(first, data) {
+				t.Errorf("Compile twice differs: %v", err)
+			}
+
+			var plan evidence.Plan
+			if err := json.Unmarshal(first, &plan); err != nil {
+				t.Fatal(err)
+			}
+			enclosed := fstest.MapFS{}
+			for path, data := range r.Sources() {
+				enclosed[path] = &fstest.MapFile{Data: data}
+			}
+			if len(plan.Sources) != len(enclosed) {
+				t.Errorf("%d sources in the plan, %d enclosed", len(plan.Sources), len(enclosed))
+			}
+			values := map[string]json.RawMessage{}
+			for _, v := range plan.Variables {
+				values[v.Name] = v.Value
+			}
+			alone, _ := compiled(t, enclosed, plan.Path, Inputs{Values: values, Dir: "/elsewhere", SkipRequiredVersion: true, ToolVersion: "9.0.0"})
+			if !bytes.Equal(first, alone) {
+				t.Errorf("recompiled from its sources the plan differs:\n%s", alone)
+			}
+		})
+	}
+}
+
+// TestSeed: another text or another value draws differently.
+func TestSeed(t *testing.T) {
+	src, err := os.ReadFile("testdata/valid/minimal.runbook.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	src = append(src, "variable \"soak\" {\n  type = string\n}\n"...)
+	seeds := map[string]bool{}
+	for _, edit := range []struct{ text, soak string }{{"", "1h"}, {"", "2h"}, {"# more\n", "1h"}, {"", "1h"}} {
+		fsys := fstest.MapFS{"x.runbook.hcl": {Data: append([]byte(edit.text), src...)}}
+		_, plan, diags := compileAll(fsys, "x.runbook.hcl", Inputs{Vars: map[string]string{"soak": edit.soak}})
+		if diags.HasErrors() {
+			t.Fatal(diags)
+		}
+		seeds[plan.Seed] = true
+	}
+	if len(seeds) != 3 {
+		t.Errorf("%d different seeds, want 3", len(seeds))
+	}
+}
+
+func TestExecutor(t *testing.T) {
+	_, r := compiled(t, os.DirFS("testdata/valid"), "minimal.runbook.hcl", Inputs{Dir: "/srv/pod 7"})
+	kind, config := r.Executor()
+	want := `{"user":"acceptance","port":22,"known_hosts":"` + filepath.Join("/srv/pod 7", "known_hosts") + `","identity":"agent"}`
+	if kind != "ssh" || string(config) != want {
+		t.Errorf("executor %s %s, want ssh %s", kind, config, want)
+	}
+}
+
+func TestExecutorPaths(t *testing.T) {
+	minimal, err := os.ReadFile("testdata/valid/minimal.runbook.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for given, want := range map[string]string{"../hosts": "/srv/hosts", "/etc/hosts": "/etc/hosts", "~/.ssh/hosts": "~/.ssh/hosts", "a/../b": "/srv/pod/b"} {
+		src := strings.Replace(string(minimal), "user = \"acceptance\"", fmt.Sprintf("user = \"acceptance\"\n    known_hosts = %q", given), 1)
+		_, r := compiled(t, fstest.MapFS{"x.runbook.hcl": {Data: []byte(src)}}, "x.runbook.hcl", Inputs{Dir: "/srv/pod"})
+		_, config := r.Executor()
+		var got struct {
+			KnownHosts string `json:"known_hosts"`
+		}
+		if err := json.Unmarshal(config, &got); err != nil || got.KnownHosts != want {
+			t.Errorf("known_hosts = %q gives %q, want %q (%v)", given, got.KnownHosts, want, err)
+		}
+	}
+}
+
+func TestPairs(t *testing.T) {
+	for _, test := range []struct {
+		nodes string
+		want  string
+	}{
+		{"a b", "[[a b]]"},
+		{"a b c", "[[a b] [c a]]"},
+		{"a b c d", "[[a b] [c d]]"},
+		{"a b c d e", "[[a b] [c d] [e a]]"},
+		{"a", "[]"},
+	} {
+		if got := fmt.Sprint(pairs(strings.Fields(test.nodes))); got != test.want {
+			t.Errorf("pairs of %s: %s, want %s", test.nodes, got, test.want)
+		}
+	}
+}
+
+// TestFileStaysInside: file() reads nothing outside of the runbook's folder,
+// also through links.
+func TestFileStaysInside(t *testing.T) {
+	dir := t.TempDir()
+	minimal, err := os.ReadFile("testdata/valid/minimal.runbook.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, data string) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(data), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := func(target, name string) {
+		t.Helper()
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("secret.txt", "secret")
+	write("book/basis.txt", "inside")
+	write("book/sub/deep.txt", "deep")
+	link("../secret.txt", "book/out.txt")
+	link(filepath.Join(dir, "secret.txt"), "book/absolute.txt")
+	link("..", "book/up")
+	link("loop.txt", "book/loop.txt")
+	link("sub/deep.txt", "book/in.txt")
+	for path, want := range map[string]string{
+		"basis.txt":     "inside",
+		"sub/deep.txt":  "deep",
+		"in.txt":        "deep",
+		"out.txt":       "leads out",
+		"absolute.txt":  "leads out",
+		"up/secret.txt": "leads out",
+		"loop.txt":      "leads out",
+		"../secret.txt": "leads out",
+		"sub/../x.txt":  "leads out",
+		"/etc/hostname": "not a path inside",
+		"C:/x.txt":      "not a path inside",
+		"sub\\\\x.txt":  "not a path inside",
+		"./basis.txt":   "plain spelling",
+		"sub":           "not a regular file",
+		"none.txt":      "no file",
+		"":              "empty",
+		"a\\u0007b.txt": "cannot be printed",
+	} {
+		src := strings.Replace(string(minimal), "\"Contract, annex B\"", "file(\""+path+"\")", 1)
+		write("book/x.runbook.hcl", src)
+		r, plan, diags := compileAll(os.DirFS(dir), "book/x.runbook.hcl", Inputs{})
+		if diags.HasErrors() {
+			if !strings.Contains(diags[0].Detail, want) || len(diags) != 1 {
+				t.Errorf("file(%q): %v, want %q", path, diags, want)
+			}
+			continue
+		}
+		if got := plan.Tests[0].Thresholds[0].Basis; got != want {
+			t.Errorf("file(%q) = %q, want %q", path, got, want)
+		}
+		if _, recorded := r.Sources()[path]; !recorded {
+			t.Errorf("file(%q) is not among the sources", path)
+		}
+	}
+}
+
+// large is a runbook of 1,000 nodes and 200 tests, a third of them by GPU.
+func large(t testing.TB) fs.FS {
+	minimal, err := os.ReadFile("testdata/valid/minimal.runbook.hcl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(minimal, []byte("test \"bandwidth\""))
+	src := bytes.Replace(minimal[:at], []byte("gpu[01-08]"), []byte("gpu[0001-1000]"), 1)
+	src = bytes.Replace(src, []byte("  executor"), []byte("  layout = csvdecode(file(\"layout.csv\"))\n\n  expect {\n    gpus = 8\n  }\n\n  executor"), 1)
+	for i := range 200 {
+		test := strings.Replace(string(minimal[at:]), "bandwidth", fmt.Sprintf("bandwidth_%d", i), 1)
+		if i%3 == 0 {
+			test = strings.NewReplacer("nccl_allreduce", "gpu_burn", "    sizes = [\"1GiB\", \"16GiB\"]\n", "", "busbw", "gflops",
+				"GB/s", "1", "440", "-3.5\n    stat  = \"mad_z\"", "\"10m\"", "\"10m\"\n  hazard   = \"full_power\"").Replace(test)
+		}
+		src = append(src, test...)
+	}
+	layout := []byte("node,rack,unit\n")
+	for i := range 1000 {
+		layout = fmt.Appendf(layout, "gpu%04d,R%02d,%d\n", i+1, i/20, i%20)
+	}
+	return fstest.MapFS{"x.runbook.hcl": {Data: src}, "layout.csv": {Data: layout}}
+}
+
+func TestLarge(t *testing.T) {
+	fsys := large(t)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r, plan, diags := compileAll(fsys, "x.runbook.hcl", Inputs{})
+	runtime.ReadMemStats(&after)
+	if diags.HasErrors() {
+		t.Fatalf("diagnostics:\n%s", text(t, diags, r.Files()))
+	}
+	if len(plan.Cells) != 200_000 || len(plan.Tests) != 200 {
+		t.Errorf("%d cells of %d tests", len(plan.Cells), len(plan.Tests))
+	}
+	data, err := evidence.Encode(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(data) > 48<<20 {
+		t.Errorf("the plan has %d MiB", len(data)>>20)
+	}
+	if used := after.TotalAlloc - before.TotalAlloc; used > 256<<20 {
+		t.Errorf("compiling allocated %d MiB", used>>20)
+	}
+}
+
+func BenchmarkLarge(b *testing.B) {
+	fsys := large(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		_, plan, diags := compileAll(fsys, "x.runbook.hcl", Inputs{})
+		if diags.HasErrors() {
+			b.Fatal(diags)
+		}
+		if _, err := evidence.Encode(plan); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// FuzzLoad: no crash and no hang on any text; what compiles, compiles again
+// from its sources.
+func FuzzLoad(f *testing.F) {
+	for _, dir := range []string{"valid", "invalid", "warning"} {
+		for _, file := range runbooks(f, dir) {
+			src, err := os.ReadFile(file)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(src)
+		}
+	}
+	f.Fuzz(func(t *testing.T, src []byte) {
+		in := Inputs{Vars: map[string]string{"soak": string(src[:min(len(src), 20)])}}
+		r, plan, diags := compileAll(fstest.MapFS{"x.runbook.hcl": {Data: src}}, "x.runbook.hcl", in)
+		_ = text(t, diags, r.Files())
+		if diags.HasErrors() {
+			return
+		}
+		first, err := evidence.Encode(plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := map[string]json.RawMessage{}
+		for _, v := range plan.Variables {
+			values[v.Name] = v.Value
+		}
+		enclosed := fstest.MapFS{}
+		for path, data := range r.Sources() {
+			enclosed[path] = &fstest.MapFile{Data: data}
+		}
+		again, _ := compiled(t, enclosed, plan.Path, Inputs{Values: values})
+		if !bytes.Equal(first, again) {
+			t.Error("recompiled from its sources the plan differs")
+		}
+	})
+}

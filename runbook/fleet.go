@@ -1,0 +1,410 @@
+package runbook
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/rackproof/rackproof/checks"
+	"github.com/rackproof/rackproof/evidence"
+	"github.com/rackproof/rackproof/evidence/nodeset"
+	"github.com/rackproof/rackproof/runner"
+)
+
+// maxSetNames is the most names that all node sets of a runbook have.
+const maxSetNames = 4 * nodeset.MaxNames
+
+// keyColumn is the column of a layout that names the node.
+const keyColumn = "node"
+
+// fleet is the machines under test and how they are reached.
+type fleet struct {
+	evidence.Fleet
+	names         []string
+	member        map[string]int // its place among names, from 1
+	labelsOf      map[string]map[string]string
+	labels        []string // of the layout, sorted
+	kind          runner.Kind
+	executor      string
+	reach         json.RawMessage
+	parallel      int
+	clockLimit    evidence.Duration
+	sharedMachine bool
+	expect        *hclsyntax.Block
+}
+
+func (r *Runbook) decodeFleet() {
+	block := r.root.one("fleet")
+	schema, _ := Schema().block("fleet")
+	c, ok := r.content(block.Body, schema)
+	if !ok {
+		return
+	}
+	f := &r.fleet
+	f.Name = block.Labels[0]
+	names, ok := r.hosts(c.args["hosts"], nil)
+	if !ok {
+		return
+	}
+	f.names = names
+	f.member = make(map[string]int, len(names))
+	f.labelsOf = make(map[string]map[string]string, len(names))
+	f.Nodes = make([]evidence.Node, len(names))
+	for i, name := range names {
+		f.Nodes[i] = evidence.Node{Name: name}
+		f.member[name] = i + 1
+	}
+	if attr := c.args["layout"]; attr != nil {
+		r.decodeLayout(attr)
+	}
+	r.decodeExecutor(c.one("executor"))
+	if expect := c.one("expect"); expect != nil {
+		r.decodeExpect(expect)
+	}
+}
+
+// hosts expands the node set of attr; an error points inside its text.
+func (r *Runbook) hosts(attr *hclsyntax.Attribute, groups func(name string) ([]string, bool)) ([]string, bool) {
+	val, ok := r.primitive(attr, cty.String, "a node set such as \"gpu[001-032]\"")
+	if !ok {
+		return nil, false
+	}
+	text := val.AsString()
+	if at := strings.IndexByte(text, '@'); at >= 0 {
+		if i := strings.IndexByte(text[at:], '='); i >= 0 && !strings.ContainsAny(text[at:at+i], ",!& ") {
+			r.add(fail(RuleNotYet, within(r.files, attr.Expr, text, at, i+1), "Not part of this build", notYet("A layout label as a node set, such as \"@rack=A3\",")))
+			return nil, false
+		}
+	}
+	names, err := nodeset.Parse(text, groups)
+	if err != nil {
+		d := fail(RuleNodeSet, attr.Expr.Range(), "Unsuitable node set", sentence(err))
+		var inside *nodeset.Error
+		if errors.As(err, &inside) {
+			d.Detail = inside.Summary + ": " + inside.Detail
+			rng := within(r.files, attr.Expr, text, inside.Offset, inside.Length)
+			d.Subject = &rng
+			if !strings.Contains(d.Detail, "\"gpu[") {
+				d.Detail += " Node sets use the folded syntax of ClusterShell and Slurm, for example \"gpu[001-032]\" or \"gpu[001-008,017]\"."
+			}
+		}
+		r.add(r.withValues(attr.Expr, d))
+		return nil, false
+	}
+	return names, true
+}
+
+// within is the range of length bytes at offset inside the text that expr
+// gives, or expr's own where the text is not written there as it is.
+func within(files map[string]*hcl.File, expr hcl.Expression, text string, offset, length int) hcl.Range {
+	whole := expr.Range()
+	file := files[whole.Filename]
+	literal, ok := literalText(expr)
+	if file == nil || !ok || literal != text || whole.End.Byte > len(file.Bytes) || whole.End.Byte-whole.Start.Byte != len(text)+2 {
+		return whole
+	}
+	src := file.Bytes[whole.Start.Byte:whole.End.Byte]
+	if string(src[1:len(src)-1]) != text || offset < 0 || length < 0 || offset+length > len(text) {
+		return whole
+	}
+	start := advance(whole.Start, src[:1+offset])
+	return hcl.Range{Filename: whole.Filename, Start: start, End: advance(start, src[1+offset:1+offset+length])}
+}
+
+// advance is the position after text, which has no line end, from pos on.
+func advance(pos hcl.Pos, text []byte) hcl.Pos {
+	whole := func(data []byte, _ bool) (int, []byte, error) { return len(data), data, nil }
+	columns := 0
+	if sc := hcl.NewRangeScanner(text, "", whole); sc.Scan() {
+		columns = sc.Range().End.Column - hcl.InitialPos.Column
+	}
+	return hcl.Pos{Line: pos.Line, Column: pos.Column + columns, Byte: pos.Byte + len(text)}
+}
+
+// decodeLayout gives the nodes their labels.
+func (r *Runbook) decodeLayout(attr *hclsyntax.Attribute) {
+	val, ok := r.evaluate(attr.Expr)
+	if !ok {
+		return
+	}
+	rng := attr.Expr.Range()
+	rows, problem := tableOf(val)
+	if problem != "" {
+		r.add(fail(RuleLayout, rng, "Unsuitable layout", "A layout is a list of rows, usually csvdecode(file(\"layout.csv\")): "+problem))
+		return
+	}
+	labels := map[string]bool{}
+	seen := map[string]int{}
+	for i, row := range rows {
+		name, has := row[keyColumn]
+		if !has {
+			detail := fmt.Sprintf("Row %d has no column %q, which names the node.", i+1, keyColumn)
+			for _, column := range slices.Sorted(maps.Keys(row)) {
+				if strings.TrimPrefix(column, "\ufeff") == keyColumn {
+					detail = fmt.Sprintf("The first column is called %q with a byte-order mark in front, so there is no column %q. Save the file as UTF-8 without a byte-order mark.", keyColumn, keyColumn)
+				}
+			}
+			if len(row) > 0 && !strings.Contains(detail, "mark") {
+				detail += listed("Its columns are:", slices.Collect(maps.Keys(row)))
+			}
+			r.add(fail(RuleLayout, rng, "Unsuitable layout", detail))
+			return
+		}
+		if r.fleet.member[name] == 0 {
+			r.add(fail(RuleLayoutNode, rng, "Layout and fleet differ",
+				fmt.Sprintf("Row %d of the layout places the node %q, which is not in the fleet.%s", i+1, name, didYouMean(name, near(r.fleet.names), "%q"))))
+			return
+		}
+		if first, twice := seen[name]; twice {
+			r.add(fail(RuleLayoutNode, rng, "Layout and fleet differ", fmt.Sprintf("Rows %d and %d of the layout both place the node %q.", first, i+1, name)))
+			return
+		}
+		seen[name] = i + 1
+		for column := range row {
+			labels[column] = true
+		}
+	}
+	delete(labels, keyColumn)
+	var missing []string
+	for i, node := range r.fleet.Nodes {
+		at, placed := seen[node.Name]
+		if !placed {
+			missing = append(missing, node.Name)
+			continue
+		}
+		row := maps.Clone(rows[at-1])
+		delete(row, keyColumn)
+		r.fleet.Nodes[i].Labels = row
+		r.fleet.labelsOf[node.Name] = row
+	}
+	if len(missing) > 0 {
+		r.add(fail(RuleLayoutNode, rng, "Layout and fleet differ", fmt.Sprintf("The layout has no row for %s of the fleet: %s.", count(len(missing), "node"), nodeset.Fold(missing))))
+		return
+	}
+	r.fleet.labels = slices.Sorted(maps.Keys(labels))
+	for _, label := range r.fleet.labels {
+		if !r.goodName(label, rng, "column of the layout") {
+			return
+		}
+	}
+}
+
+// near keeps suggestions cheap where there are many names.
+func near(names []string) []string { return names[:min(len(names), 2000)] }
+
+// tableOf reads a list of objects of text, or says what is wrong.
+func tableOf(val cty.Value) (rows []map[string]string, problem string) {
+	if t := val.Type(); val.IsNull() || !t.IsListType() && !t.IsTupleType() && !t.IsSetType() {
+		return nil, "this is no list."
+	}
+	for i, v := range val.AsValueSlice() {
+		if t := v.Type(); v.IsNull() || !t.IsObjectType() && !t.IsMapType() {
+			return nil, fmt.Sprintf("element %d is no object.", i+1)
+		}
+		row := map[string]string{}
+		for key, cell := range v.AsValueMap() {
+			text, ok := plainText(cell)
+			if !ok {
+				return nil, fmt.Sprintf("column %q of row %d is neither a text nor a number.", key, i+1)
+			}
+			row[key] = text
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) == 0 {
+		return nil, "it has no rows."
+	}
+	return rows, ""
+}
+
+func (r *Runbook) decodeExecutor(block *hclsyntax.Block) {
+	schema, _ := Schema().block("fleet")
+	schema, _ = schema.block("executor")
+	f := &r.fleet
+	label := block.Labels[0]
+	i := slices.IndexFunc(r.known.Executors, func(k runner.Kind) bool { return k.Name == label })
+	if i < 0 {
+		var names []string
+		for _, k := range r.known.Executors {
+			names = append(names, k.Name)
+		}
+		r.add(fail(RuleUnknownExecutor, block.LabelRanges[0], "Unsupported executor",
+			fmt.Sprintf("This build of rackproof has no executor named %q.%s%s", label, didYouMean(label, names, "%q"), listed("It has:", names))))
+		return
+	}
+	f.kind, f.executor = r.known.Executors[i], label
+	own, config, ok := r.extended(block.Body, schema, f.kind.Params, r.in.Dir)
+	if !ok {
+		return
+	}
+	f.reach = config
+	f.parallel = min(len(f.names), 64)
+	if attr := own.args["parallel"]; attr != nil {
+		f.parallel, _ = r.whole(attr, 1)
+	}
+	f.clockLimit = defaultClockLimit
+	if attr := own.args["clock_limit"]; attr != nil {
+		f.clockLimit, _ = r.positive(attr)
+	}
+	if attr := own.args["shared_machine"]; attr != nil {
+		f.sharedMachine, _ = r.boolean(attr)
+	}
+}
+
+// inventoryCheck is the check whose facts expect may name.
+const inventoryCheck = "inventory"
+
+func (r *Runbook) decodeExpect(block *hclsyntax.Block) {
+	schema, _ := Schema().block("fleet")
+	schema, _ = schema.block("expect")
+	c, ok := r.content(block.Body, schema)
+	if !ok {
+		return
+	}
+	r.fleet.expect = block
+	for _, attr := range attributes(block.Body) {
+		val, ok := r.evaluate(c.args[attr.Name].Expr)
+		if !ok {
+			continue
+		}
+		text, ok := plainText(val)
+		if !ok || strings.TrimSpace(text) == "" {
+			r.add(unsuitable(attr.Expr, attr.Name, "a text that is not empty, a number or a bool", val, r.ctx))
+			continue
+		}
+		r.fleet.Expect = append(r.fleet.Expect, evidence.Expectation{Fact: attr.Name, Value: text})
+	}
+}
+
+// checkExpect compares the expected facts with those that inventory reads; some
+// depend on its parameters, so this waits for the tests.
+func (r *Runbook) checkExpect() {
+	check, known := r.known.Checks.Find(inventoryCheck)
+	if r.fleet.expect == nil || !known || check.Spec().Facts == nil {
+		return
+	}
+	var facts []string
+	note := func(specs []checks.FactSpec) {
+		for _, fact := range specs {
+			if !slices.Contains(facts, fact.Name) {
+				facts = append(facts, fact.Name)
+			}
+		}
+	}
+	note(check.Spec().Facts(json.RawMessage("{}")))
+	read := false
+	for _, t := range r.tests {
+		if t.Check == inventoryCheck {
+			note(t.facts)
+			read = true
+		}
+	}
+	unknown := false
+	for _, attr := range attributes(r.fleet.expect.Body) {
+		if !slices.Contains(facts, attr.Name) {
+			unknown = true
+			r.add(fail(RuleUnknownFact, attr.NameRange, "Unknown fact",
+				fmt.Sprintf("The check %q reads no fact named %q, so nothing could show it.%s%s", inventoryCheck, attr.Name, didYouMean(attr.Name, facts, "%q"), listed("It reads:", facts))))
+		}
+	}
+	if !read && !unknown {
+		r.add(warn(RuleExpectUnread, r.fleet.expect.DefRange(), "Expectations are not checked",
+			fmt.Sprintf("No test uses the check %q, so nothing compares the nodes with these facts. Add such a test to the first phase.", inventoryCheck)))
+	}
+}
+
+// decodeNodesets expands the node sets; they may refer to each other.
+func (r *Runbook) decodeNodesets() {
+	schema, _ := Schema().block("nodeset")
+	blocks := map[string]*hclsyntax.Block{}
+	args := map[string]*hclsyntax.Attribute{}
+	needs := map[string][]string{}
+	var names []string
+	for _, b := range r.root.blocks["nodeset"] {
+		c, ok := r.content(b.Body, schema)
+		if !ok {
+			continue
+		}
+		name := b.Labels[0]
+		if name == r.fleet.Name {
+			r.add(fail(RuleDuplicateName, b.LabelRanges[0], "Duplicate nodeset name", fmt.Sprintf("The fleet is named %q already, and \"@%s\" could mean either.", name, name)))
+			continue
+		}
+		blocks[name], args[name] = b, c.args["hosts"]
+		names = append(names, name)
+	}
+	for _, name := range names {
+		if text, ok := literalText(args[name].Expr); ok {
+			needs[name] = groupsIn(text, blocks)
+		}
+	}
+	ordered, cycle := order(names, needs)
+	if cycle != nil {
+		r.add(fail(RuleCycle, args[cycle[0]].Expr.Range(), "Dependency cycle", cycleDetail("These node sets stand for each other, so none of them has nodes:", "nodeset.", cycle, "Write out the nodes of one of them.")))
+		return
+	}
+	r.nodesets = map[string][]string{r.fleet.Name: r.fleet.names}
+	total := 0
+	for _, name := range ordered {
+		set, ok := r.hosts(args[name], func(group string) ([]string, bool) {
+			names, ok := r.nodesets[group]
+			return names, ok
+		})
+		if !ok {
+			continue
+		}
+		if total += len(set); total > maxSetNames {
+			r.add(fail(RuleTooMuchWork, blocks[name].DefRange(), "Too many names", fmt.Sprintf("The node sets of this runbook have more than %d names in all.", maxSetNames)))
+			return
+		}
+		outside := slices.DeleteFunc(slices.Clone(set), func(n string) bool { return r.fleet.member[n] > 0 })
+		if len(outside) > 0 {
+			rng := args[name].Expr.Range()
+			if text, ok := literalText(args[name].Expr); ok && len(outside) == 1 {
+				if at := strings.Index(text, outside[0]); at >= 0 {
+					rng = within(r.files, args[name].Expr, text, at, len(outside[0]))
+				}
+			}
+			r.add(r.withValues(args[name].Expr, fail(RuleOutsideFleet, rng, "Node set outside the fleet",
+				fmt.Sprintf("Of this node set, %s %s not in fleet %q: %s. Padding is part of a name: \"n1\" and \"n01\" are two nodes.", count(len(outside), "node"), isAre(len(outside)), r.fleet.Name, nodeset.Fold(outside)))))
+			continue
+		}
+		// Cells take nodes in the fleet's order, however a set is written.
+		slices.SortFunc(set, func(a, b string) int { return cmp.Compare(r.fleet.member[a], r.fleet.member[b]) })
+		r.nodesets[name] = set
+	}
+}
+
+func isAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}
+
+// groupsIn lists the node sets that text names with "@".
+func groupsIn(text string, blocks map[string]*hclsyntax.Block) []string {
+	var groups []string
+	for _, part := range strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(",!& ", c) }) {
+		if name, ok := strings.CutPrefix(part, "@"); ok && blocks[name] != nil {
+			groups = append(groups, name)
+		}
+	}
+	return groups
+}
+
+// nodesOf are the nodes that a reference to a fleet or node set stands for.
+func (r *Runbook) nodesOf(to ref) []string {
+	if to.kind == "fleet" {
+		return r.fleet.names
+	}
+	return r.nodesets[to.name]
+}
