@@ -16,10 +16,12 @@ build:
 # Every test, on real sshd, fio, stress-ng, redis and openssl. What is missing
 # is named by the first line that fails, and .ci/run installs it.
 test:
-	$(GO) test ./...
+	$(GO) test -timeout 30m ./...
+	GOAMD64=v3 $(GO) test -run 'BitEqual|Golden|Exact' ./thresholds
 
+# The examples drive the built program and have no concurrency of their own.
 race:
-	CGO_ENABLED=1 $(GO) test -race ./...
+	CGO_ENABLED=1 $(GO) test -race -timeout 30m $$($(GO) list ./... | grep -v /examples/)
 
 # One fuzz target after the other, FUZZ each.
 fuzz:

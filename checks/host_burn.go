@@ -463,7 +463,7 @@ func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
 	lowest, lowestLine := 101.0, 0
 	var bad, lost *evidence.Problem
 	total, failures := 0, 0
-	inside, count, firstStart, lastStart := 0, 0, 0.0, 0.0
+	inside, count, firstStart, lastEnd := 0, 0, 0.0, 0.0
 	_, whole := m.probes(sampleStep, node, probeSlack(period), func(line int, p ProbeLine) {
 		total++
 		if p.Class != evidence.ClassOK || p.Code == nil || *p.Code != 0 {
@@ -489,7 +489,7 @@ func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
 		if count == 0 {
 			firstStart = p.Start
 		}
-		count, lastStart = count+1, p.Start
+		count, lastEnd = count+1, p.End
 		if before := last; before != nil {
 			elapsed := sample.uptime - before.uptime
 			ticks := sample.total - before.total
@@ -544,8 +544,10 @@ func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
 	if !known {
 		return
 	}
-	if reach := probeSlack(period).Seconds(); firstStart > from+reach || lastStart < to-2*reach {
-		m.report(node, sampleStep, evidence.ClassUnparsable, "the samples run from %.1f s to %.1f s and the burn from %.1f s to %.1f s: they do not cover it", firstStart, lastStart, from, to)
+	// The end of the last sample counts: on a node under full load reading it
+	// may take seconds, and the sampling goes on until the burn has ended.
+	if reach := probeSlack(period).Seconds(); firstStart > from+reach || lastEnd < to-2*reach {
+		m.report(node, sampleStep, evidence.ClassUnparsable, "the samples run from %.1f s to %.1f s and the burn from %.1f s to %.1f s: they do not cover it", firstStart, lastEnd, from, to)
 		return
 	}
 	if inside == 0 {

@@ -138,9 +138,11 @@ func SourcePath(path string) string {
 // the folded set.
 func CellID(test string, nodes []string, repetition int) string {
 	suffix := ".r" + strconv.Itoa(repetition)
-	name := "set-" + hash8(nodeset.Fold(nodes))
+	var name string
 	if len(nodes) == 1 {
 		name = shorten(nodes[0], maxCellDir-len(suffix))
+	} else {
+		name = "set-" + hash8(nodeset.Fold(nodes))
 	}
 	return shorten(test, maxTestDir) + "/" + name + suffix
 }

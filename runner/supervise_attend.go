@@ -19,6 +19,9 @@ const (
 	DefaultOutputLimit = 256 << 20
 	// drainClock is how long output may come after the command has ended.
 	drainClock = 2 * time.Second
+	// closeClock is how long the streams may take to end once the link was
+	// closed; on a frozen one they do not.
+	closeClock = 500 * time.Millisecond
 	// noiseLimit is how much may come before the script's first line.
 	noiseLimit = 64 << 10
 	// endSlack is how long, after TERM and KILL, the far side may take to say
@@ -85,11 +88,11 @@ func Attend(ctx context.Context, t evidence.Task, s Supervised, become bool, l L
 	if ending.Code != nil || ending.Signal != "" {
 		// The input stays open for so long: its end would end what still
 		// holds the output, and nobody would know.
-		held = !a.drain() && cause.class == ""
+		held = !a.drain(drainClock) && cause.class == ""
 	}
 	a.endInput()
 	l.Close()
-	a.drain()
+	a.drain(closeClock)
 	a.out.shut()
 	a.err.shut()
 
@@ -106,7 +109,12 @@ func Attend(ctx context.Context, t evidence.Task, s Supervised, become bool, l L
 		Script:      SuperviseDigest,
 		HeldOpen:    held,
 	}
-	e.Class, e.Detail = a.classify(s, become, ending, cause, held)
+	if class, detail := a.unstarted(s, become, ending); class != "" && cause.class == "" {
+		// The status was the script's or sudo's, not the command's.
+		e.Class, e.Detail, e.Code, e.Signal, e.HeldOpen = class, detail, nil, "", false
+	} else {
+		e.Class, e.Detail = a.classify(ending, cause, held)
+	}
 	if err := errors.Join(a.out.failure, a.err.failure); err != nil {
 		return e, err
 	}
@@ -159,9 +167,9 @@ func (a *attendance) endInput() {
 	a.inputEnd.Do(func() { a.link.Go(func() { _ = a.link.Stdin.Close() }) })
 }
 
-// drain waits for both streams to end, for at most drainClock.
-func (a *attendance) drain() bool {
-	timer := time.NewTimer(drainClock)
+// drain waits for both streams to end, for at most d.
+func (a *attendance) drain(d time.Duration) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-a.drained:
@@ -232,10 +240,7 @@ func clock(d time.Duration) *time.Timer {
 
 // classify gives the result its class. What the runner did comes before what
 // the transport did, and that before what the command did.
-func (a *attendance) classify(s Supervised, become bool, ending Ending, c cause, held bool) (evidence.Class, string) {
-	if class, detail := a.unstarted(s, become, ending); class != "" && c.class == "" {
-		return class, detail
-	}
+func (a *attendance) classify(ending Ending, c cause, held bool) (evidence.Class, string) {
 	var notes []string
 	class := evidence.ClassOK
 	switch {

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/rackproof/rackproof/examples/sshd-32/rack"
-	"github.com/rackproof/rackproof/runner/ssh/sshfleet"
 )
 
 const runbook = "sshd-32.runbook.hcl"
@@ -114,23 +113,4 @@ func onlyRun(runs string) (run, bundle string, err error) {
 	}
 	run = filepath.Dir(filepath.Dir(plans[0]))
 	return run, run + ".evidence.tar.zst", nil
-}
-
-// raise raises a rack of its own for one test.
-func raise(t *testing.T, nodes int, faults func(name string) sshfleet.NodeOptions) *rack.Rack {
-	t.Helper()
-	dir, err := os.MkdirTemp(shared.dir, "rack-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := rack.Up(t.Context(), rack.Options{Dir: dir, Nodes: nodes, Node: faults})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return r
 }

@@ -188,8 +188,8 @@ test "small_reads" {
     jobs       = 1
     iodepth    = 4
     size       = "8MiB"
-    runtime    = "3s"
-    ramp       = "1s"
+    runtime    = "2s"
+    ramp       = "0s"
   }
 
   threshold "total_iops" {
@@ -269,7 +269,7 @@ test "burn_in" {
     workers    = 1
     method     = "matrixprod"
     load_floor = 30
-    sample     = "500ms"
+    sample     = "1s"
   }
 
   threshold "hours_under_load" {

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -87,8 +88,11 @@ func showPlan(p *Process, plan *evidence.Plan) error {
 		}
 		out.Line("Variable  %s = %s%s", v.Name, string(v.Value), mark)
 	}
+	phases := estimates(plan)
+	var wall time.Duration
 	for _, phase := range plan.Phases {
-		showPhase(out, plan, phase)
+		showPhase(out, plan, phase, phases[phase.Name])
+		wall += phases[phase.Name].wall
 	}
 	out.Line("")
 	if names := hazards(plan); len(names) > 0 {
@@ -102,27 +106,24 @@ func showPlan(p *Process, plan *evidence.Plan) error {
 	for _, r := range plan.Releases {
 		out.Line("Release   %s: %s; requires %s", r.Name, r.Nodes, strings.Join(r.Require, ", "))
 	}
-	out.Line("Total     %d tests, %d cells, about %s on %d nodes", len(plan.Tests), len(plan.Cells), roughly(wallTime(plan)), len(plan.Fleet.Nodes))
+	out.Line("Total     %d tests, %d cells, about %s on %d nodes", len(plan.Tests), len(plan.Cells), roughly(wall), len(plan.Fleet.Nodes))
 	return out.Err
 }
 
-func showPhase(out *reports.Printer, plan *evidence.Plan, phase evidence.Phase) {
+// showPhase lists every cell, those of one test folded into a row: a thousand
+// nodes are one line that can be read.
+func showPhase(out *reports.Printer, plan *evidence.Plan, phase evidence.Phase, about *estimate) {
 	out.Line("")
 	after := ""
 	if len(phase.DependsOn) > 0 {
 		after = ", after " + strings.Join(phase.DependsOn, ", ")
 	}
 	out.Line("Phase %s%s: gate requires %s, on_fail = %s; about %s of wall time, %.1f node-hours", phase.Name, after, phase.Gate.Require, phase.Gate.OnFail,
-		roughly(phaseTime(plan, phase.Name)), nodeHours(plan, phase.Name))
-	rows := [][]string{{"CELL", "TEST", "CHECK", "NODES", "DURATION", "OWNER", "HAZARD"}}
+		roughly(about.wall), about.nodeHours)
+	rows := [][]string{{"TEST", "CHECK", "CELLS", "SCOPE", "NODES", "DURATION", "OWNER", "HAZARD"}}
 	for _, t := range plan.Tests {
-		if t.Phase != phase.Name {
-			continue
-		}
-		for _, c := range plan.Cells {
-			if c.Test == t.Name {
-				rows = append(rows, []string{c.ID, t.Name, t.Check, c.Nodes, t.Duration.String(), t.Owner, orDash(t.Hazard)})
-			}
+		if t.Phase == phase.Name {
+			rows = append(rows, []string{t.Name, t.Check, strconv.Itoa(about.cells[t.Name]), string(t.Scope), t.Nodes, t.Duration.String(), t.Owner, orDash(t.Hazard)})
 		}
 	}
 	out.Table(rows)
@@ -155,43 +156,57 @@ func hazards(plan *evidence.Plan) []string {
 	return names
 }
 
-// phaseTime estimates the wall time of a phase: no less than its longest test
-// with all of its repetitions, no less than what the parallelism allows, and
-// no less than what any one node has to do.
-func phaseTime(plan *evidence.Plan, phase string) time.Duration {
-	var total, longest time.Duration
-	perNode := make(map[string]time.Duration)
-	for _, t := range plan.Tests {
-		if t.Phase != phase {
-			continue
-		}
-		longest = max(longest, t.Duration.Std()*time.Duration(max(t.Repeat, 1)))
-		for _, c := range cellsOf(plan, t.Name) {
-			total += t.Duration.Std()
-			for _, node := range nodesOf(c) {
-				perNode[node] += t.Duration.Std()
-			}
-		}
-	}
-	wall := max(longest, total/time.Duration(max(plan.Parallel, 1)))
-	for _, busy := range perNode {
-		wall = max(wall, busy)
-	}
-	return wall
+// estimate is what a phase will take.
+type estimate struct {
+	wall      time.Duration
+	nodeHours float64
+	cells     map[string]int // by test
 }
 
-func cellsOf(plan *evidence.Plan, test string) []evidence.Cell {
-	var cells []evidence.Cell
+// estimates are those of every phase, by name. The wall time is no less than
+// the longest test with all of its repetitions, than what the parallelism
+// allows, and than what any one node has to do.
+func estimates(plan *evidence.Plan) map[string]*estimate {
+	type load struct {
+		longest, total time.Duration
+		node           map[string]time.Duration
+	}
+	phases := make(map[string]*estimate, len(plan.Phases))
+	loads := make(map[string]*load, len(plan.Phases))
+	for _, phase := range plan.Phases {
+		phases[phase.Name] = &estimate{cells: map[string]int{}}
+		loads[phase.Name] = &load{node: map[string]time.Duration{}}
+	}
+	tests := make(map[string]*evidence.Test, len(plan.Tests))
+	for i := range plan.Tests {
+		t := &plan.Tests[i]
+		tests[t.Name] = t
+		loads[t.Phase].longest = max(loads[t.Phase].longest, t.Duration.Std()*time.Duration(max(t.Repeat, 1)))
+	}
 	for _, c := range plan.Cells {
-		if c.Test == test {
-			cells = append(cells, c)
+		t := tests[c.Test]
+		phase, load, nodes := phases[t.Phase], loads[t.Phase], nodesOf(c)
+		phase.cells[t.Name]++
+		phase.nodeHours += t.Duration.Std().Hours() * float64(len(nodes))
+		load.total += t.Duration.Std()
+		for _, node := range nodes {
+			load.node[node] += t.Duration.Std()
 		}
 	}
-	return cells
+	for name, load := range loads {
+		phases[name].wall = max(load.longest, load.total/time.Duration(max(plan.Parallel, 1)))
+		for _, busy := range load.node {
+			phases[name].wall = max(phases[name].wall, busy)
+		}
+	}
+	return phases
 }
 
 // nodesOf lists a cell's nodes; a plan that compiled has only sound node sets.
 func nodesOf(c evidence.Cell) []string {
+	if !strings.ContainsAny(c.Nodes, "[],") {
+		return []string{c.Nodes}
+	}
 	names, err := nodeset.Parse(c.Nodes, nil)
 	if err != nil {
 		return nil
@@ -199,23 +214,10 @@ func nodesOf(c evidence.Cell) []string {
 	return names
 }
 
-func nodeHours(plan *evidence.Plan, phase string) float64 {
-	var total float64
-	for _, t := range plan.Tests {
-		if t.Phase != phase {
-			continue
-		}
-		for _, c := range cellsOf(plan, t.Name) {
-			total += t.Duration.Std().Hours() * float64(len(nodesOf(c)))
-		}
-	}
-	return total
-}
-
 func wallTime(plan *evidence.Plan) time.Duration {
 	var total time.Duration
-	for _, phase := range plan.Phases {
-		total += phaseTime(plan, phase.Name)
+	for _, phase := range estimates(plan) {
+		total += phase.wall
 	}
 	return total
 }

@@ -414,8 +414,8 @@ func toolMissing(t *testing.T, s *suite) {
 		if r.Class != evidence.ClassToolMissing || !strings.Contains(r.Detail, argv[0]) {
 			t.Errorf("%q: class %s (%s), want tool-missing by name", argv, r.Class, r.Detail)
 		}
-		if r.out != "" || r.err != "" {
-			t.Errorf("%q: printed %q and %q", argv, r.out, r.err)
+		if r.Code != nil || r.out != "" || r.err != "" {
+			t.Errorf("%q: code %v, printed %q and %q", argv, r.Code, r.out, r.err)
 		}
 	}
 	task := s.task("sort")

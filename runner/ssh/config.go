@@ -264,7 +264,7 @@ func (r *resolver) hop(ctx context.Context, name string) (hop, error) {
 	if text := values["port"]; text != "" {
 		port, err := strconv.Atoi(text)
 		if err != nil || port < 1 || port > 65535 {
-			return fail(fmt.Errorf("Port %q: want 1 to 65535", text))
+			return fail(fmt.Errorf("value of Port is %q: want 1 to 65535", text))
 		}
 		h.port = port
 	}
@@ -286,7 +286,7 @@ func (r *resolver) hop(ctx context.Context, name string) (hop, error) {
 	if text := values["connecttimeout"]; text != "" && !strings.EqualFold(text, "none") {
 		seconds, err := strconv.Atoi(text)
 		if err != nil || seconds < 1 {
-			return fail(fmt.Errorf("ConnectTimeout %q: want whole seconds", text))
+			return fail(fmt.Errorf("value of ConnectTimeout is %q: want whole seconds", text))
 		}
 		h.timeout = time.Duration(seconds) * time.Second
 	}

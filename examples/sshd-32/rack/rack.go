@@ -156,7 +156,7 @@ func (r *Rack) startService(ctx context.Context) error {
 		return fmt.Errorf("redis-server %s: %w\n%s", config, err, out)
 	}
 	for range 100 {
-		if r.servicePID() > 0 && r.serviceAnswers(ctx) {
+		if r.servicePID() > 0 && r.ServiceAnswers(ctx) {
 			return nil
 		}
 		select {
@@ -168,7 +168,8 @@ func (r *Rack) startService(ctx context.Context) error {
 	return fmt.Errorf("redis-server %s: no answer on %s:%d after 5 s", config, r.address, r.port)
 }
 
-func (r *Rack) serviceAnswers(ctx context.Context) bool {
+// ServiceAnswers reports whether the service is up.
+func (r *Rack) ServiceAnswers(ctx context.Context) bool {
 	out, err := exec.CommandContext(ctx, "redis-cli", "-h", r.address, "-p", strconv.Itoa(r.port), "PING").Output()
 	return err == nil && strings.TrimSpace(string(out)) == "PONG"
 }

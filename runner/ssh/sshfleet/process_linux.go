@@ -2,7 +2,6 @@ package sshfleet
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,10 +19,50 @@ func serverProcess() *syscall.SysProcAttr {
 
 // Freeze stops the server and all that it started, as a hung machine would:
 // TCP connections stay open and nothing answers.
-func (n *Node) Freeze() error { return n.signalAll(syscall.SIGSTOP) }
+func (n *Node) Freeze() error {
+	server, err := n.server()
+	if err == nil {
+		n.stopAll(server)
+	}
+	return err
+}
 
 // Thaw lets a frozen node go on.
-func (n *Node) Thaw() error { return n.signalAll(syscall.SIGCONT) }
+func (n *Node) Thaw() error {
+	server, err := n.server()
+	if err != nil {
+		return err
+	}
+	for _, pid := range n.processes(server) {
+		// What has ended since needs no signal.
+		_ = syscall.Kill(pid, syscall.SIGCONT)
+	}
+	return nil
+}
+
+func (n *Node) server() (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.process == nil {
+		return 0, fmt.Errorf("%s: the server is not running", n.Name)
+	}
+	return n.process.Process.Pid, nil
+}
+
+// stopAll stops the server and all that it started, again until nothing new
+// has appeared twice: a session may fork while it is being found.
+func (n *Node) stopAll(server int) {
+	stopped := make(map[int]bool)
+	for quiet := 0; quiet < 2; quiet++ {
+		for _, pid := range n.processes(server) {
+			if !stopped[pid] {
+				stopped[pid] = true
+				_ = syscall.Kill(pid, syscall.SIGSTOP)
+				quiet = -1
+			}
+		}
+	}
+}
 
 // Kill ends the server and all that it started, and waits until it is gone.
 // A node that is not running is no error.
@@ -35,18 +74,17 @@ func (n *Node) Kill() error {
 	if process == nil {
 		return nil
 	}
-	// The server is stopped first, so that it forks no more, and ended last:
-	// a session that has lost its parent can no longer be told to be its.
+	// All are stopped first and the server is ended last: a session that
+	// forks while its parent is ended would belong to nobody.
 	server := process.Process.Pid
-	_ = syscall.Kill(server, syscall.SIGSTOP)
+	n.stopAll(server)
 	err := n.killAll(server)
 	_ = syscall.Kill(server, syscall.SIGKILL)
 	<-exited
 	return err
 }
 
-// killAll ends what the server has started, again and again until nothing is
-// left: a command may have forked in between.
+// killAll ends what the server has started.
 func (n *Node) killAll(server int) error {
 	limit := time.NewTimer(startClock)
 	defer limit.Stop()
@@ -66,23 +104,6 @@ func (n *Node) killAll(server int) error {
 		case <-tick.C:
 		}
 	}
-}
-
-func (n *Node) signalAll(signal syscall.Signal) error {
-	n.mu.Lock()
-	process := n.process
-	n.mu.Unlock()
-	if process == nil {
-		return fmt.Errorf("%s: the server is not running", n.Name)
-	}
-	pids := n.processes(process.Process.Pid)
-	var errs []error
-	for _, pid := range pids {
-		if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-			errs = append(errs, fmt.Errorf("%s: signal process %d: %w", n.Name, pid, err))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // processes are the server, its sessions and their commands: its descendants,
