@@ -31,8 +31,9 @@ type osBench struct {
 	view   evidence.CellView
 	faults chan struct{}
 
-	mu   sync.Mutex
-	used map[string]bool
+	mu       sync.Mutex
+	used     map[string]bool
+	cleanups []func()
 }
 
 func newBench(t *testing.T, check string, scope evidence.Scope, duration string, nodes []string, params string) *osBench {
@@ -136,6 +137,16 @@ func (b *osBench) write(step, node string, stdout, stderr []byte, exit evidence.
 	}
 }
 
+func (b *osBench) Cleanup(step string, c checks.Command) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cleanups = append(b.cleanups, func() {
+		stdout, stderr, exit := run(context.WithoutCancel(b.t.Context()), c)
+		b.write(step, c.Node, stdout, stderr, exit)
+	})
+	return nil
+}
+
 func (b *osBench) ExecAll(ctx context.Context, step string, nodes []string, command func(string) checks.Command) error {
 	errs := make([]error, len(nodes))
 	var group sync.WaitGroup
@@ -197,6 +208,9 @@ func (b *osBench) drive(ctx context.Context) evidence.MeasuredAttempt {
 	b.t.Helper()
 	check := find(b.t, b.view.Test.Check)
 	err := check.Drive(ctx, b)
+	for _, cleanup := range slices.Backward(b.cleanups) {
+		cleanup()
+	}
 	b.view.Attempt.End = time.Now()
 	b.view.Attempt.Problems = evidence.Problems(err)
 	if *recordDir != "" {

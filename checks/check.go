@@ -37,10 +37,13 @@ type Spec struct {
 	Doc     string // one paragraph
 	Version int    // rises when Measure changes meaning
 	Scopes  []evidence.Scope
-	Loads   []string // gpu, cpu, fabric, storage, power: what other cells must not disturb
-	Hazard  string   // the hazard that using it means; empty: none
-	Needs   []evidence.Capability
-	Params  []evidence.Param
+	// Loads are what other cells must not disturb: gpu and cpu, which each
+	// node has for itself, and fabric, storage and power, which the fleet
+	// shares, so that no two cells of which both load one run at once.
+	Loads  []string
+	Hazard string // the hazard that using it means; empty: none
+	Needs  []evidence.Capability
+	Params []evidence.Param
 	// Validate checks what types cannot express; nil means nothing. The error
 	// is shown at the check's block.
 	Validate func(p json.RawMessage) error
@@ -107,9 +110,16 @@ type Bench interface {
 	// ExecAll runs one command a node on all of nodes at once, as Exec does,
 	// and joins the errors.
 	ExecAll(ctx context.Context, step string, nodes []string, command func(node string) Command) error
+	// Cleanup has the runner run c when the attempt has ended, for whatever
+	// reason: a deadline and a stop too. Ask for it before making what it
+	// removes. On each node the last one asked for runs first; each has its
+	// own deadline of at most 30 s, and leaves a step as Exec does. One that
+	// does not exit with 0 is a problem of the attempt, of class exit: the
+	// measurements may stand, and what was left behind is said.
+	Cleanup(step string, c Command) error
 	// Probe runs the command that next gives for n = 0, 1, … every period,
 	// measured from the first start, until ctx is done or next says false. A
-	// probe that overruns delays the following ones; none overlap. Each
+	// probe that overruns skips the starts that it covers; none overlap. Each
 	// becomes one line of raw/<step>.<node>/stdout, a ProbeLine; the step has
 	// the usual exit.json.
 	Probe(ctx context.Context, step, node string, period time.Duration, next func(n int) (Command, bool)) error

@@ -231,6 +231,11 @@ func (e extractor) pattern(text, label string) (*regexp.Regexp, error) {
 	if e.Label != "" {
 		text = strings.ReplaceAll(text, labelMark, regexp.QuoteMeta(label))
 	}
+	// By itself first: an error must quote what was written, and a bracket too
+	// many must not close the group that is put around it.
+	if _, err := regexp.Compile(text); err != nil {
+		return nil, err
+	}
 	return regexp.Compile("(?m:" + text + ")")
 }
 

@@ -336,10 +336,14 @@ func (n nodeInventory) files() {
 
 	match := func(file string, form *regexp.Regexp) (text, missing, source string) {
 		s := found[file]
-		at := form.FindStringSubmatchIndex(s.text)
-		if at == nil {
+		found := form.FindAllStringSubmatchIndex(s.text, 2)
+		switch len(found) {
+		case 0:
 			return "", "(no match)", out.at("%d", max(s.line, 1))
+		case 2:
+			return "", "(more than one match)", out.at("%d", s.line+strings.Count(s.text[:found[1][0]], "\n"))
 		}
+		at := found[0]
 		return s.text[at[2]:at[3]], "", out.at("%d", s.line+strings.Count(s.text[:at[2]], "\n"))
 	}
 	text, missing, source := match(fileOSRelease, prettyNameForm)
@@ -364,29 +368,33 @@ func (n nodeInventory) cpu() {
 	if !ok {
 		return
 	}
-	fields := make(map[string][]string)
+	fields := make(map[string][][]string)
 	lscpuFields(root, []string{"lscpu"}, fields, 0)
 	for _, want := range []struct{ fact, field string }{
 		{"arch", "Architecture:"}, {"cpu_model", "Model name:"}, {"cpus", "CPU(s):"}, {"sockets", "Socket(s):"},
 	} {
-		at := fields[want.field]
+		at := []string{"lscpu"}
 		text, missing := "", "(absent)"
-		if at != nil {
-			value, found := lookup(root, at...)
-			text, missing = jsonText(value, found)
-			if text == "-" {
-				text, missing = "", "-"
+		for i, path := range fields[want.field] {
+			value, found := lookup(root, path...)
+			next, nextMissing := jsonText(value, found)
+			if i > 0 && (next != text || nextMissing != missing) {
+				// Two kinds of CPU in one node have no one model.
+				at, text, missing = path, "", "(more than one)"
+				break
 			}
-		} else {
-			at = []string{"lscpu"}
+			at, text, missing = path, next, nextMissing
+		}
+		if text == "-" {
+			text, missing = "", "-"
 		}
 		n.add(want.fact, text, missing, out.at("%s", pointerText(at...)))
 	}
 }
 
-// lscpuFields maps each field of lscpu -J to the path of its data. Newer
+// lscpuFields maps each field of lscpu -J to the paths of its data. Newer
 // releases nest fields as children, older ones do not.
-func lscpuFields(root any, path []string, into map[string][]string, depth int) {
+func lscpuFields(root any, path []string, into map[string][][]string, depth int) {
 	list, _ := lookup(root, path...)
 	entries, ok := list.([]any)
 	if !ok || depth > 8 {
@@ -398,8 +406,8 @@ func lscpuFields(root any, path []string, into map[string][]string, depth int) {
 		if !ok {
 			continue
 		}
-		if name, ok := object["field"].(string); ok && into[name] == nil {
-			into[name] = append(slices.Clone(here), "data")
+		if name, ok := object["field"].(string); ok {
+			into[name] = append(into[name], append(slices.Clone(here), "data"))
 		}
 		lscpuFields(root, append(here, "children"), into, depth+1)
 	}
@@ -428,7 +436,11 @@ func (n nodeInventory) links() {
 			n.report(n.node, out.step, evidence.ClassUnparsable, "link %d has no ifname or no link_type", i)
 			return
 		}
-		_, virtual := lookup(entry, "linkinfo", "info_kind")
+		of, virtual := lookup(entry, "linkinfo", "info_kind")
+		if _, missing := jsonText(of, virtual); missing == reportedTwice {
+			n.report(n.node, out.step, evidence.ClassUnparsable, "link %d has two kinds", i)
+			return
+		}
 		if kind != "loopback" && !virtual {
 			names = append(names, name)
 		}

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -389,10 +390,7 @@ func fioArgv(options []fioOption, extra ...string) []string {
 
 func roundStep(clients int) string { return "fio-" + strconv.Itoa(clients) }
 
-// cleanupDeadline bounds the removal of the files after the run was stopped.
-const cleanupDeadline = 2 * time.Minute
-
-func (storageFio) Drive(ctx context.Context, b Bench) (err error) {
+func (storageFio) Drive(ctx context.Context, b Bench) error {
 	var params storageParams
 	if err := b.Params(&params); err != nil {
 		return err
@@ -424,19 +422,16 @@ func (storageFio) Drive(ctx context.Context, b Bench) (err error) {
 		}
 	}
 
-	// The files go whatever happens, a stop included.
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupDeadline)
-		defer cancel()
-		err = errors.Join(err,
-			b.ExecAll(ctx, "clean-files", nodes, func(node string) Command {
-				directory := params.directory(test.Name, node)
-				return Command{Node: node, Argv: append([]string{"rm", "-f", "--"}, params.files(directory)...)}
-			}),
-			b.ExecAll(ctx, "clean-directory", nodes, func(node string) Command {
-				return Command{Node: node, Argv: []string{"rmdir", "--", params.directory(test.Name, node)}}
-			}))
-	}()
+	// The last one asked for runs first.
+	for _, node := range nodes {
+		directory := params.directory(test.Name, node)
+		if err := errors.Join(
+			b.Cleanup("clean-directory", Command{Node: node, Argv: []string{"rmdir", "--", directory}}),
+			b.Cleanup("clean-files", Command{Node: node, Argv: append([]string{"rm", "-f", "--"}, params.files(directory)...)}),
+		); err != nil {
+			return err
+		}
+	}
 	if err := insist(ctx, b, "directory", nodes, func(node string) Command {
 		return Command{Node: node, Argv: []string{"mkdir", "-p", "--", params.directory(test.Name, node)}}
 	}, evidence.ClassExit, "the directory for the files cannot be made below "+params.Path); err != nil {
@@ -781,6 +776,15 @@ func (m storageMeasure) client(step, node string) (fioClient, bool) {
 		// A 99th percentile of fewer than 100 is their maximum at best.
 		client.p99.missing = token("(" + strconv.FormatFloat(samples.value, 'g', -1, 64) + " samples, 100 needed)")
 	}
+	for _, latency := range []struct {
+		what string
+		reading
+	}{{"mean", client.mean}, {"99th percentile", client.p99}} {
+		if latency.missing == "" && latency.value < 0 {
+			m.report(node, step, evidence.ClassUnparsable, "the %s of the latency is %g ms, and nothing ends before it began", latency.what, latency.value)
+			return fioClient{}, false
+		}
+	}
 	return client, m.plausible(step, node, load, number)
 }
 
@@ -915,17 +919,16 @@ func lastFioDocument(text []byte) (any, error) {
 		}
 		start += end + 1
 	}
-	decoder := json.NewDecoder(strings.NewReader(string(text[start:])))
-	decoder.UseNumber()
-	var last any
+	decoder := json.NewDecoder(bytes.NewReader(text[start:]))
+	var last json.RawMessage
 	for {
-		var next any
+		var next json.RawMessage
 		err := decoder.Decode(&next)
 		switch {
 		case err == nil:
 			last = next
 		case errors.Is(err, io.EOF) && last != nil:
-			return last, nil
+			return jsonTree(last)
 		case errors.Is(err, io.EOF):
 			return nil, errors.New("there is none")
 		default:

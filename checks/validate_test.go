@@ -23,6 +23,8 @@ func TestValidate(t *testing.T) {
 		{"command", `{"argv": ["true"], "proof": "x", "metric": [{"name": "m", "json": "a"}]}`, "has no unit"},
 		{"command", `{"argv": ["true"], "proof": "x", "metric": [{"name": "m", "unit": "s", "regex": "a"}]}`, "regex has 0 groups"},
 		{"command", `{"argv": ["true"], "proof": "x", "metric": [{"name": "m", "unit": "s", "regex": "(a)(b)"}]}`, "regex has 2 groups"},
+		{"command", `{"argv": ["true"], "proof": "x", "metric": [{"name": "m", "unit": "s", "regex": "x=(["}]}`, "missing closing ]: `[`"},
+		{"command", `{"argv": ["true"], "proof": "x", "metric": [{"name": "m", "unit": "s", "regex": "(a)|b)|(?:c"}]}`, "unexpected )"},
 		{"command", `{"argv": ["true"], "proof": "x", "metric": [{"name": "m", "unit": "s", "regex": "(a)"}], "fact": [{"name": "m", "json": "a"}]}`, "the name is taken"},
 		{"command", `{"argv": ["true"], "proof": "x", "metric": [{"name": "m", "unit": "s", "regex": "(a)", "label": "size"}]}`, "belong together"},
 		{"command", `{"argv": ["true"], "proof": "x", "metric": [{"name": "m", "unit": "s", "regex": "(a)", "label": "size", "values": ["1"]}]}`, "{label} stands nowhere"},

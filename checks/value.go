@@ -54,9 +54,8 @@ func token(raw string) string {
 // parseJSON decodes exactly one JSON document; numbers stay json.Number.
 func parseJSON(data []byte) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.UseNumber()
-	var root any
-	if err := decoder.Decode(&root); err != nil {
+	var document json.RawMessage
+	if err := decoder.Decode(&document); err != nil {
 		if err == io.EOF {
 			return nil, io.ErrUnexpectedEOF
 		}
@@ -65,7 +64,58 @@ func parseJSON(data []byte) (any, error) {
 	if _, err := decoder.Token(); err != io.EOF {
 		return nil, fmt.Errorf("more text after byte %d", decoder.InputOffset())
 	}
-	return root, nil
+	return jsonTree(document)
+}
+
+// twice stands in a tree for the value of a key that its object has more than
+// once: neither of two answers can be trusted.
+type twice struct{}
+
+// jsonTree builds the tree of one whole, valid JSON document.
+func jsonTree(document json.RawMessage) (any, error) {
+	decoder := json.NewDecoder(bytes.NewReader(document))
+	decoder.UseNumber()
+	return jsonNode(decoder)
+}
+
+func jsonNode(decoder *json.Decoder) (any, error) {
+	first, err := decoder.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch first {
+	case json.Delim('{'):
+		object := make(map[string]any)
+		for decoder.More() {
+			key, err := decoder.Token()
+			if err != nil {
+				return nil, err
+			}
+			value, err := jsonNode(decoder)
+			if err != nil {
+				return nil, err
+			}
+			name := fmt.Sprint(key)
+			if _, again := object[name]; again {
+				value = twice{}
+			}
+			object[name] = value
+		}
+		_, err := decoder.Token()
+		return object, err
+	case json.Delim('['):
+		list := []any{}
+		for decoder.More() {
+			value, err := jsonNode(decoder)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, value)
+		}
+		_, err := decoder.Token()
+		return list, err
+	}
+	return first, nil
 }
 
 // pointerTokens splits a JSON pointer (RFC 6901) such as /a/0/b, or a dotted
@@ -111,6 +161,8 @@ func lookup(root any, tokens ...string) (value any, found bool) {
 				return nil, false
 			}
 			root = node[i]
+		case twice:
+			return node, true // of an answer that cannot be trusted no part can
 		default:
 			return nil, false
 		}
@@ -157,6 +209,8 @@ func jsonToken(value any) string {
 		return "(an object)"
 	case []any:
 		return "(a list)"
+	case twice:
+		return reportedTwice
 	}
 	return token(fmt.Sprint(value))
 }

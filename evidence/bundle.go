@@ -186,7 +186,7 @@ func (b *Bundle) Measurements() ([]MeasurementLine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", MeasurementsPath, err)
 	}
-	return ReadMeasurements(bytes.NewReader(content))
+	return readMeasurements(bytes.NewReader(content))
 }
 
 // Sources reads the enclosed files of the runbook, by the paths that the plan

@@ -46,6 +46,42 @@ func takeLock(root *os.Root) (*os.File, error) {
 	}
 }
 
+// LockSealed locks a sealed run directory against every other writer, until
+// unlock. It adds no file: the manifest, which was the lock of the process that
+// sealed the run, is the lock of the sealed run too. Where another process has
+// it the error is ErrLocked.
+func LockSealed(dir string) (unlock func() error, err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	f, err := lockManifest(root)
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return func() error { return errors.Join(f.Close(), root.Close()) }, nil
+}
+
+func lockManifest(root *os.Root) (*os.File, error) {
+	f, err := root.OpenFile(ManifestPath, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", root.Name(), err)
+	}
+	taken, err := tryLock(f)
+	if err == nil && taken {
+		ours, statErr := f.Stat()
+		named, nameErr := root.Lstat(ManifestPath)
+		taken = statErr == nil && nameErr == nil && os.SameFile(ours, named)
+	}
+	switch {
+	case err != nil:
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", root.Name(), err), f.Close())
+	case !taken:
+		return nil, errors.Join(lockedError(root.Name(), f), f.Close())
+	}
+	return f, nil
+}
+
 func lockedError(dir string, f *os.File) error {
 	holder := "another process"
 	text, err := io.ReadAll(io.LimitReader(f, 32))

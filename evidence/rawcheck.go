@@ -42,8 +42,15 @@ type rawCheck struct {
 	problems []Problem
 }
 
+// maxProblems bounds what one attempt reports: a hostile attempt.json can
+// list millions of files that are not there.
+const maxProblems = 100
+
 // report notes a problem of one file, or directory, of the attempt.
 func (c *rawCheck) report(file, format string, args ...any) {
+	if len(c.problems) == maxProblems {
+		return
+	}
 	rest := strings.TrimPrefix(file, "raw/")
 	dir, _, _ := strings.Cut(rest, "/")
 	s := c.steps[dir]
@@ -213,6 +220,12 @@ func exitFaults(e Exit, s Step, stdout, stderr int64) []string {
 	}
 	if e.End.Before(e.Start) {
 		note("it ends at %s, before it starts at %s", e.End, e.Start)
+	}
+	if e.Class == ClassOK && e.Code != nil && *e.Code != 0 {
+		note("its class is %q, and its exit status %d", e.Class, *e.Code)
+	}
+	if e.Class == ClassOK && e.Signal != "" {
+		note("its class is %q, and signal %s ended it", e.Class, e.Signal)
 	}
 	return faults
 }

@@ -240,6 +240,11 @@ func (r *reopener) unseal() (Record, error) {
 
 func (r *reopener) setAside() (Digest, error) {
 	s := r.store
+	held, err := lockManifest(s.root)
+	if err != nil {
+		return "", err
+	}
+	defer held.Close()
 	content, err := readFile(s.FS(), ManifestPath, MaxManifestBytes)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", ManifestPath, err)

@@ -22,8 +22,8 @@ import (
 // Whatever is missing, different, undecodable or not listed becomes an
 // Unmeasured problem of its attempt that names the file, of the class
 // evidence-damaged, which no measurement mends. Such an attempt also spoils
-// the others of its cell: what it showed is not known. An attempt that started and did not end is a cut one. A cell without any
-// attempt has Skipped.
+// the others of its cell: what it showed is not known. An attempt that started
+// and did not end is a cut one. A cell without any attempt has Skipped.
 func Results(p *Plan, records []Record, fsys fs.FS) []CellResult {
 	h := readHistory(p, records)
 	h.findStrays(fsys)
@@ -37,7 +37,7 @@ func Results(p *Plan, records []Record, fsys fs.FS) []CellResult {
 				if i >= len(results) {
 					return
 				}
-				results[i] = h.cells[p.Cells[i].ID].result(p.Cells[i], fsys)
+				results[i] = h.cells[p.Cells[i].ID].result(p.Cells[i], h.tests[p.Cells[i].Test], fsys)
 			}
 		})
 	}
@@ -48,11 +48,13 @@ func Results(p *Plan, records []Record, fsys fs.FS) []CellResult {
 // history is what the journal says of each cell.
 type history struct {
 	cells map[string]*cellHistory
+	tests map[string]Test
 }
 
 type cellHistory struct {
 	attempts map[int]*attemptHistory
 	skipped  *Problem
+	running  int      // the attempt that began last and has not ended, while the journal is read
 	faults   []string // in the sequence of the cell's records
 }
 
@@ -62,10 +64,16 @@ type attemptHistory struct {
 	ended  bool
 	doc    Digest
 	strays []string // why there is an attempt that the journal does not know
+
+	opened map[faultKey]Record
+	closed map[faultKey]bool
 }
 
 func readHistory(p *Plan, records []Record) *history {
-	h := &history{cells: make(map[string]*cellHistory, len(p.Cells))}
+	h := &history{cells: make(map[string]*cellHistory, len(p.Cells)), tests: make(map[string]Test, len(p.Tests))}
+	for _, t := range p.Tests {
+		h.tests[t.Name] = t
+	}
 	for _, c := range p.Cells {
 		h.cells[c.ID] = &cellHistory{}
 	}
@@ -79,6 +87,10 @@ func readHistory(p *Plan, records []Record) *history {
 			c.start(r)
 		case EventAttemptEnd:
 			c.end(r)
+		case EventFaultOpen:
+			c.attempt(r.Attempt).open(r)
+		case EventFaultClose:
+			c.attempt(r.Attempt).close(r)
 		case EventSkip:
 			c.skipped = r.Problem
 			if c.skipped == nil {
@@ -109,6 +121,10 @@ func (c *cellHistory) start(r Record) {
 	if a.begun {
 		c.fault("attempt %d starts twice in the journal", r.Attempt)
 	}
+	if c.running != 0 && c.running != r.Attempt {
+		c.fault("attempt %d starts in the journal while attempt %d runs", r.Attempt, c.running)
+	}
+	c.running = r.Attempt
 	a.begun, a.start = true, r.Time
 }
 
@@ -121,6 +137,23 @@ func (c *cellHistory) end(r Record) {
 		c.fault("attempt %d ends twice in the journal", r.Attempt)
 	}
 	a.ended, a.doc = true, r.Document
+	if c.running == r.Attempt {
+		c.running = 0
+	}
+}
+
+func (a *attemptHistory) open(r Record) {
+	if a.opened == nil {
+		a.opened, a.closed = map[faultKey]Record{}, map[faultKey]bool{}
+	}
+	a.opened[faultKey{r.FaultIndex, r.Node}] = r
+}
+
+func (a *attemptHistory) close(r Record) {
+	key := faultKey{r.FaultIndex, r.Node}
+	if _, open := a.opened[key]; open {
+		a.closed[key] = true
+	}
 }
 
 // maxFaults bounds what one cell reports of a hostile journal.
@@ -134,7 +167,7 @@ func (c *cellHistory) fault(format string, args ...any) {
 }
 
 // checkSequence finds attempts that are missing before the last one, or that
-// began while another ran.
+// never ended although a later one is there.
 func (c *cellHistory) checkSequence() {
 	numbers := c.numbers()
 	if len(numbers) == 0 {
@@ -202,7 +235,7 @@ func entries(fsys fs.FS, dir string) []string {
 	return names
 }
 
-func (c *cellHistory) result(cell Cell, fsys fs.FS) CellResult {
+func (c *cellHistory) result(cell Cell, test Test, fsys fs.FS) CellResult {
 	result := CellResult{Cell: cell}
 	numbers := c.numbers()
 	if len(numbers) == 0 {
@@ -219,6 +252,9 @@ func (c *cellHistory) result(cell Cell, fsys fs.FS) CellResult {
 	for _, n := range numbers {
 		a := c.attempts[n]
 		m := a.read(cell, nodes, n, fsys)
+		if len(m.Unmeasured) == 0 {
+			m.Unmeasured = a.checkFaults(test, m.Attempt, fsys)
+		}
 		for _, fault := range append(a.strays, c.faults...) {
 			m.Unmeasured = append(m.Unmeasured, Problem{Class: ClassDamaged, Detail: fault})
 		}

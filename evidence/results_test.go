@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -168,6 +169,8 @@ func TestDamageIsAProblem(t *testing.T) {
 		"exit.json of another class, digests redone":   {exit(`"class": "ok"`, `"class": "timeout"`), `its class is "timeout", and attempt.json has "ok"`},
 		"exit.json counts other bytes, digests redone": {exit(`"stdoutBytes": 10`, `"stdoutBytes": 11`), "it counts 11 bytes of stdout, and the file has 10"},
 		"exit.json ends early, digests redone":         {exit(`"end": "2026`, `"end": "2025`), "before it starts"},
+		"exit.json of another status, digests redone":  {exit(`"code": 0`, `"code": 1`), `its class is "ok", and its exit status 1`},
+		"exit.json of a signal, digests redone":        {exit(`"code": 0`, `"code": 0, "signal": "KILL"`), `its class is "ok", and signal KILL ended it`},
 		"stdout replaced, digests redone":              {func(t *testing.T, dir string) { rewrite(t, dir, stdout, "other output") }, "it counts 10 bytes of stdout, and the file has 12"},
 		"stdout emptied, digests redone":               {func(t *testing.T, dir string) { rewrite(t, dir, stdout, "") }, "it counts 10 bytes of stdout, and the file has 0"},
 		"stderr filled, digests redone":                {func(t *testing.T, dir string) { rewrite(t, dir, "raw/df.n1/stderr", "x") }, "it counts 0 bytes of stderr, and the file has 1"},
@@ -227,6 +230,14 @@ func TestDamageIsAProblem(t *testing.T) {
 		"journal with a start twice": {func(t *testing.T, dir string) {
 			editJournal(t, dir, func(records []Record) []Record { return append(records, records[1]) })
 		}, "attempt 1 starts twice in the journal"},
+		"journal with attempts at once": {func(t *testing.T, dir string) {
+			editJournal(t, dir, func(records []Record) []Record {
+				end := slices.IndexFunc(records, func(r Record) bool { return r.Event == EventAttemptEnd && r.Cell == cell })
+				start := slices.IndexFunc(records, func(r Record) bool { return r.Event == EventAttemptStart && r.Cell == cell && r.Attempt == 2 })
+				records[end], records[start] = records[start], records[end]
+				return records
+			})
+		}, "attempt 2 starts in the journal while attempt 1 runs"},
 		"journal with attempt 0": {func(t *testing.T, dir string) {
 			editJournal(t, dir, func(records []Record) []Record {
 				return append(records, Record{Event: EventAttemptStart, Cell: cell, Time: records[0].Time})

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -306,6 +307,13 @@ type NodeIdentity struct {
 	Simulated   bool     `json:"simulated,omitempty"`
 	ClockOffset *float64 `json:"clockOffset,omitempty"` // seconds, node minus runner
 	Problem     *Problem `json:"problem,omitempty"`     // why it was not reached or may not be used
+}
+
+// SimulatedServer reports whether an SSH server's version string is that of the
+// simulated rack, "SSH-2.0-rackproof-sim…": what a node says of itself.
+func SimulatedServer(version string) bool {
+	_, software, _ := strings.Cut(strings.TrimPrefix(version, "SSH-"), "-")
+	return strings.HasPrefix(software, "rackproof-sim")
 }
 
 // Tool is the program that ran: run/tool.json.

@@ -60,8 +60,8 @@ func (d Derived) writeMeasurements(w io.Writer) error {
 	return b.Flush()
 }
 
-// ReadMeasurements reads the lines of run/measurements.jsonl.
-func ReadMeasurements(r io.Reader) ([]MeasurementLine, error) {
+// readMeasurements reads the lines of run/measurements.jsonl.
+func readMeasurements(r io.Reader) ([]MeasurementLine, error) {
 	lines := []MeasurementLine{}
 	b := bufio.NewReaderSize(r, 1<<16)
 	var buffer []byte
@@ -108,8 +108,12 @@ func (s *Store) seal(d Derived) error {
 	for cell, a := range s.open {
 		return fmt.Errorf("%s attempt %d has not ended", cell, a.number)
 	}
-	if signed, err := s.exists(SignaturePath); err != nil || signed {
-		return errors.Join(err, fmt.Errorf("there is a %s already, and what it signs is not sealed: move it away", SignaturePath))
+	signed, err := s.exists(SignaturePath)
+	if err != nil {
+		return err
+	}
+	if signed {
+		return fmt.Errorf("there is a %s already, and what it signs is not sealed: move it away", SignaturePath)
 	}
 	if !s.ended() {
 		if _, err := s.append(Record{Event: EventClose}); err != nil {
@@ -130,7 +134,9 @@ func (s *Store) seal(d Derived) error {
 	if err != nil {
 		return err
 	}
-	if err := s.place(SumsPath, encodeSums(m)); err != nil {
+	// On the disk before the manifest is: no power cut leaves a sealed run
+	// without its sums.
+	if err := s.replace(SumsPath, encodeSums(m)); err != nil {
 		return err
 	}
 	content, err := encodeManifest(m)

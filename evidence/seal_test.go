@@ -123,6 +123,54 @@ func TestSealedIsClosed(t *testing.T) {
 	closeRun(t, s)
 }
 
+// The manifest locks a sealed run against everyone who would write to it, from
+// before its own writer lets go of it.
+func TestSealedRunIsLocked(t *testing.T) {
+	s := newRun(t)
+	runAll(t, s)
+	if err := s.Seal(Derived{Verdict: passing()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LockSealed(s.Dir()); !errors.Is(err, ErrLocked) {
+		t.Errorf("the store is open: %v", err)
+	}
+	closeRun(t, s)
+	unlock, err := LockSealed(s.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LockSealed(s.Dir()); !errors.Is(err, ErrLocked) {
+		t.Errorf("locked twice: %v", err)
+	}
+	if _, err := Reopen(s.Dir(), testTool()); !errors.Is(err, ErrLocked) {
+		t.Errorf("reopened: %v", err)
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Reopen(s.Dir(), testTool())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LockSealed(again.Dir()); err == nil {
+		t.Error("a run that is not sealed was locked as one that is")
+	}
+	closeRun(t, again)
+}
+
+// A place that cannot be looked at is not one where a signature is.
+func TestSealSaysWhyItCannotLook(t *testing.T) {
+	s := newRun(t)
+	runAll(t, s)
+	if err := s.root.Close(); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Seal(Derived{Verdict: passing()})
+	if err == nil || strings.Contains(err.Error(), "there is a") || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestReopenSealed(t *testing.T) {
 	dir := sealedRun(t)
 	manifest := readAll(t, filepath.Join(dir, ManifestPath))

@@ -420,6 +420,9 @@ func (s *Store) WriteDocument(p string, v any) error {
 // FreeBytes is the space that is left where the run is written.
 func (s *Store) FreeBytes() (uint64, error) { return freeBytes(s.dir) }
 
+// FreeBytes is the space that is left where the run in dir is written.
+func FreeBytes(dir string) (uint64, error) { return freeBytes(dir) }
+
 // Close gives the run directory free. An attempt that has not ended becomes a
 // cut one when the run is resumed.
 func (s *Store) Close() error {

@@ -159,3 +159,14 @@ func TestNewRunID(t *testing.T) {
 		t.Error("a name with one random byte")
 	}
 }
+
+func TestSimulatedServer(t *testing.T) {
+	for version, want := range map[string]bool{
+		"SSH-2.0-rackproof-sim": true, "SSH-2.0-rackproof-sim_1.2 lab": true, "SSH-1.99-rackproof-sim": true,
+		"": false, "SSH-2.0-OpenSSH_10.0": false, "SSH-2.0-OpenSSH_10.0 rackproof-sim": false, "rackproof-sim": false,
+	} {
+		if got := SimulatedServer(version); got != want {
+			t.Errorf("%q: %t", version, got)
+		}
+	}
+}

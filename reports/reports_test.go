@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -336,4 +337,23 @@ func FuzzPrintableJSON(f *testing.F) {
 			t.Fatalf("%q reads back as %q, %v", want, got, err)
 		}
 	})
+}
+
+// Whoever reads a report learns what may still be broken in the rack.
+func TestHeadlineNamesOpenFaults(t *testing.T) {
+	b := passing()
+	opened := func(node string, index int) evidence.Record {
+		return evidence.Record{Event: evidence.EventFaultOpen, Cell: "reads/gpu001.r1", Attempt: 2, Node: node, FaultIndex: index, Fault: &evidence.Fault{Kind: "service_stop"}}
+	}
+	closed := opened("gpu001", 0)
+	closed.Event, closed.Fault = evidence.EventFaultClose, nil
+	b.Records = append(b.Records, opened("gpu001", 0), opened("gpu002", 0), closed)
+	s, err := Summarize(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"the fault service_stop on gpu002, injected by reads/gpu001.r1 attempt 2, may still be in effect: the run has no record of its undo"}
+	if !slices.Equal(s.Headline, want) {
+		t.Errorf("headline %q, want %q", s.Headline, want)
+	}
 }

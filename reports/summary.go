@@ -2,6 +2,7 @@ package reports
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -170,10 +171,29 @@ func headline(b *evidence.Bundle) []string {
 	if len(b.Plan.Narrowed) > 0 {
 		lines = append(lines, "narrowed: "+strings.Join(b.Plan.Narrowed, " ")+"; this run cannot be released")
 	}
+	for _, f := range openFaults(b.Records) {
+		lines = append(lines, fmt.Sprintf("the fault %s on %s, injected by %s attempt %d, may still be in effect: the run has no record of its undo", f.Fault.Kind, f.Node, f.Cell, f.Attempt))
+	}
 	if !b.Sealed {
 		lines = append(lines, "not sealed: the run has not ended, and this verdict was derived just now")
 	}
 	return lines
+}
+
+// openFaults are the records of the faults that were opened and not closed.
+func openFaults(records []evidence.Record) []evidence.Record {
+	var open []evidence.Record
+	for _, r := range records {
+		switch {
+		case r.Event == evidence.EventFaultOpen && r.Fault != nil:
+			open = append(open, r)
+		case r.Event == evidence.EventFaultClose:
+			open = slices.DeleteFunc(open, func(o evidence.Record) bool {
+				return o.Cell == r.Cell && o.Attempt == r.Attempt && o.FaultIndex == r.FaultIndex && o.Node == r.Node
+			})
+		}
+	}
+	return open
 }
 
 type thresholdKey struct{ test, threshold string }

@@ -230,8 +230,12 @@ func (s *scope) unique(blocks []*hclsyntax.Block) {
 	for _, b := range blocks {
 		name := b.Labels[0]
 		if other, twice := first[name]; twice {
+			article := "A"
+			if strings.ContainsAny(b.Type[:1], "aeiou") {
+				article = "An"
+			}
 			s.add(fail(RuleDuplicateName, b.LabelRanges[0], fmt.Sprintf("Duplicate %s name", b.Type),
-				fmt.Sprintf("A %s named %q is declared on line %d already. Each %s needs a name of its own.", b.Type, name, other.TypeRange.Start.Line, b.Type)))
+				fmt.Sprintf("%s %s named %q is declared on line %d already. Each %s needs a name of its own.", article, b.Type, name, other.TypeRange.Start.Line, b.Type)))
 			continue
 		}
 		first[name] = b

@@ -69,9 +69,6 @@ func (r *Runbook) decodeEvidence() {
 			r.captures.Deadline = captureDeadline
 		}
 	}
-	if attr := c.args["sample_interval"]; attr != nil {
-		r.captures.SampleInterval, _ = r.positive(attr)
-	}
 }
 
 // positive is a duration that is not zero.

@@ -44,7 +44,36 @@ func TestLaterPieces(t *testing.T) {
 	extra := map[string]string{ // blocks that the minimal runbook lacks
 		"phase":    "phase \"other\" {\n%s\n}\n",
 		"evidence": "evidence {\n%s\n}\n",
-		"release":  "release \"final\" {\n  nodes   = fleet.pod\n  require = [phase.node]\n%s\n}\n",
+		"fault": `test "other" {
+  phase    = phase.node
+  nodes    = fleet.pod
+  owner    = owner.ops
+  duration = "10m"
+  hazard   = "kills_process"
+
+  establishes = {
+    "Each node stays fast enough." = [threshold.busbw]
+  }
+  does_not_establish = ["Anything between nodes."]
+
+  check "nccl_allreduce" {
+    sizes = ["1GiB", "16GiB"]
+  }
+
+  fault "process_kill" {
+    nodes   = fleet.pod
+    process = "mdsd"
+    %s
+  }
+
+  threshold "busbw" {
+    min   = 440
+    unit  = "GB/s"
+    basis = "Contract, annex B"
+  }
+}
+`,
+		"release": "release \"final\" {\n  nodes   = fleet.pod\n  require = [phase.node]\n%s\n}\n",
 	}
 	count := 0
 	var walk func(b Block)

@@ -105,7 +105,28 @@ func Load(fsys fs.FS, file string, in Inputs, k Known) (*Runbook, hcl.Diagnostic
 			break
 		}
 	}
+	r.diags = distinct(r.diags)
 	return r, r.diags
+}
+
+// distinct leaves one of diagnostics that say the same of the same place: a
+// splat over a list has one for each element.
+func distinct(diags hcl.Diagnostics) hcl.Diagnostics {
+	type said struct {
+		severity        hcl.DiagnosticSeverity
+		summary, detail string
+		subject         hcl.Range
+	}
+	seen := make(map[said]bool)
+	return slices.DeleteFunc(diags, func(d *hcl.Diagnostic) bool {
+		if d.Subject == nil {
+			return false
+		}
+		key := said{d.Severity, d.Summary, d.Detail, *d.Subject}
+		again := seen[key]
+		seen[key] = true
+		return again
+	})
 }
 
 // Sources are the bytes of every file that decided, by their path relative to

@@ -4,26 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"maps"
 	"strconv"
 	"time"
 
 	"github.com/rackproof/rackproof/evidence"
 )
-
-// benchEnv is the environment of every command: tools print what their
-// parsers were written for, and nothing for a terminal.
-var benchEnv = map[string]string{
-	"LC_ALL": "C", "LANG": "C", "TERM": "dumb", "NO_COLOR": "1", "TZ": "UTC", "COLUMNS": "200",
-}
-
-// environment is own below the forced environment.
-func environment(own map[string]string) map[string]string {
-	env := make(map[string]string, len(own)+len(benchEnv))
-	maps.Copy(env, own)
-	maps.Copy(env, benchEnv)
-	return env
-}
 
 const (
 	askDeadline = 20 * time.Second
@@ -36,7 +21,7 @@ const (
 func (r *run) ask(ctx context.Context, node, step string, deadline time.Duration, argv ...string) (stdout string, exit evidence.Exit) {
 	bound, cancel := context.WithTimeout(ctx, deadline+askSlack)
 	defer cancel()
-	var out, errs clippedBuffer
+	out, errs := clippedBuffer{limit: askLimit}, clippedBuffer{limit: askLimit}
 	exit, err := r.o.Executor.Exec(bound, evidence.Task{
 		Mark:        r.o.Store.Run() + "/" + step,
 		Node:        node,
@@ -57,11 +42,14 @@ func (r *run) ask(ctx context.Context, node, step string, deadline time.Duration
 	return out.String(), exit
 }
 
-// clippedBuffer keeps the first askLimit bytes.
-type clippedBuffer struct{ bytes.Buffer }
+// clippedBuffer keeps the first limit bytes.
+type clippedBuffer struct {
+	bytes.Buffer
+	limit int
+}
 
 func (b *clippedBuffer) Write(p []byte) (int, error) {
-	if room := askLimit - b.Len(); room > 0 {
+	if room := b.limit - b.Len(); room > 0 {
 		b.Buffer.Write(p[:min(room, len(p))])
 	}
 	return len(p), nil

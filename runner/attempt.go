@@ -16,9 +16,6 @@ import (
 // its context before the attempt goes on without it.
 const driveGrace = 30 * time.Second
 
-// leastDeadline is the deadline of a test whose plan has none.
-const leastDeadline = 10 * time.Minute
-
 // runCell makes the attempts that the cell still needs. It returns early,
 // leaving the cell incomplete, when the run is stopped.
 func (r *run) runCell(ctx context.Context, c *cellState) error {
@@ -71,6 +68,7 @@ func (r *run) cellReady(ctx context.Context, c *cellState) (*evidence.Problem, e
 // keeps that as its result.
 func (r *run) skipCell(c *cellState, problem evidence.Problem) error {
 	c.settled, c.again = true, false
+	r.pending.over(c)
 	if c.whole() > 0 {
 		return nil
 	}
@@ -83,14 +81,19 @@ func (r *run) skipCell(c *cellState, problem evidence.Problem) error {
 	if len(c.result.Attempts) == 0 {
 		c.result.Skipped = &problem
 	}
-	r.emit(Progress{Kind: ProgressSkip, Phase: c.test.Phase, Cell: c.cell.ID, Outcome: problem.Class.Outcome(), Problem: &problem})
+	r.emit(Progress{Kind: ProgressSkip, Phase: c.test.Phase, Cell: c.cell.ID, Outcome: problem.Class.Outcome(), Problem: &problem, Pending: r.pending.of(c.test.Phase)})
 	return nil
 }
 
 func (r *run) emitEnd(c *cellState, a evidence.MeasuredAttempt) {
+	outcome, measured := r.outcome(c)
+	if r.done(c) {
+		r.pending.over(c)
+	}
 	p := Progress{
 		Kind: ProgressCellEnd, Phase: c.test.Phase, Cell: c.cell.ID,
-		Attempt: a.Number, Attempts: max(c.budget, a.Number), Outcome: r.outcome(c), Cut: a.Cut,
+		Attempt: a.Number, Attempts: max(c.budget, a.Number), Outcome: outcome, Measured: measured, Cut: a.Cut,
+		Pending: r.pending.of(c.test.Phase),
 	}
 	if all := slices.Concat(a.Problems, a.Unmeasured); len(all) > 0 {
 		p.Problem = &all[0]
@@ -110,7 +113,7 @@ func (r *run) attempt(ctx context.Context, c *cellState) (evidence.MeasuredAttem
 	if err != nil {
 		return r.endAttempt(err)
 	}
-	r.emit(Progress{Kind: ProgressCellStart, Phase: c.test.Phase, Cell: c.cell.ID, Attempt: dir.Number(), Attempts: max(c.budget, dir.Number())})
+	r.emit(Progress{Kind: ProgressCellStart, Phase: c.test.Phase, Cell: c.cell.ID, Attempt: dir.Number(), Attempts: max(c.budget, dir.Number()), Pending: r.pending.of(c.test.Phase)})
 
 	problems, cut := r.drive(ctx, c, check, dir, faults)
 	faultProblems, err := faults.close()
@@ -140,9 +143,6 @@ func (r *run) endAttempt(err error) (evidence.MeasuredAttempt, error) {
 // the attempt was cut by the end of the run.
 func (r *run) drive(ctx context.Context, c *cellState, check checks.Check, dir *evidence.AttemptDir, faults *injection) (problems []evidence.Problem, cut bool) {
 	deadline := c.test.Deadline.Std()
-	if deadline <= 0 {
-		deadline = max(leastDeadline, 2*c.test.Duration.Std())
-	}
 	began := time.Now()
 	until := began.Add(deadline)
 	attemptCtx, cancel := context.WithDeadline(ctx, until)
@@ -164,11 +164,13 @@ func (r *run) drive(ctx context.Context, c *cellState, check checks.Check, dir *
 	cancel()
 	group.Wait()
 	stuck := b.close(driveGrace)
+	leftBehind := b.cleanUp(ctx)
 
 	problems = append(problems, driveProblems(result, cut, late, deadline)...)
 	for _, s := range stuck {
 		problems = append(problems, evidence.Problem{Node: s.node, Step: s.name, Class: evidence.ClassTimeout, Detail: "the executor did not end the command"})
 	}
+	problems = append(problems, leftBehind...)
 	if !cut && len(c.test.Faults) == 0 {
 		problems = append(problems, r.restarts(ctx, b.lostNodes())...)
 	}

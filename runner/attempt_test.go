@@ -309,3 +309,125 @@ func TestBenchParams(t *testing.T) {
 		t.Errorf("want an error: %v", err)
 	}
 }
+
+func TestCleanupWhateverEndsTheAttempt(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		drive   func(context.Context, checks.Bench) error
+		remove  func(context.Context, evidence.Task, io.Writer, io.Writer) evidence.Exit
+		cancel  bool
+		classes []evidence.Class
+		says    string
+	}{
+		{"well", work, exiting(0), false, nil, ""},
+		{"deadline", hang, exiting(0), false, []evidence.Class{evidence.ClassTimeout, evidence.ClassTimeout}, ""},
+		{"cancel", hang, exiting(0), true, []evidence.Class{evidence.ClassCut, evidence.ClassCut}, ""},
+		{"panic", func(context.Context, checks.Bench) error { panic("boom") }, exiting(0), false, []evidence.Class{evidence.ClassPanic}, ""},
+		{"abandoned", func(ctx context.Context, _ checks.Bench) error {
+			return wait(context.WithoutCancel(ctx), 2*time.Minute)
+		},
+			exiting(0), false, []evidence.Class{evidence.ClassTimeout}, ""},
+		{"left behind", work, exiting(1), false, []evidence.Class{evidence.ClassExit}, `not cleaned up: ["rm" "x"]: exit status 1`},
+		{"takes too long", work, lasting(time.Hour, ""), false, []evidence.Class{evidence.ClassExit}, "timeout"},
+		{"does not end", work, func(ctx context.Context, _ evidence.Task, _, _ io.Writer) evidence.Exit {
+			_ = wait(context.WithoutCancel(ctx), 2*time.Minute)
+			return code(0)
+		}, false, []evidence.Class{evidence.ClassExit}, "did not end the command"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBay(t, planOf(names(1), testOf("one", "one", evidence.ScopeNode, names(1))))
+				b.rack.on("n01", "long", lasting(time.Hour, ""))
+				b.rack.on("n01", "rm", test.remove)
+				b.check.drive = func(ctx context.Context, bench checks.Bench) error {
+					if err := errors.Join(
+						bench.Cleanup("clean-directory", checks.Command{Node: "n01", Argv: []string{"rmdir", "x"}}),
+						bench.Cleanup("clean-files", checks.Command{Node: "n01", Argv: []string{"rm", "x"}}),
+					); err != nil {
+						return err
+					}
+					if err := bench.Cleanup("x", checks.Command{Node: "elsewhere", Argv: []string{"rm"}}); err == nil {
+						t.Error("a cleanup outside of the fleet was taken")
+					}
+					return test.drive(ctx, bench)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if test.cancel {
+					time.AfterFunc(10*time.Second, cancel)
+				}
+				if err := b.run(ctx); test.cancel != errors.Is(err, ErrStopped) || err != nil && !test.cancel {
+					t.Fatal(err)
+				}
+				a := b.results()["one/n01.r1"].Attempts[0]
+				var sent []string
+				for _, c := range b.rack.calls(func(c call) bool { return c.argv[0] == "rm" || c.argv[0] == "rmdir" }) {
+					sent = append(sent, strings.Join(c.argv, " ")+" "+c.mark)
+				}
+				want(t, "sent", sent, []string{"rm x run/one/n01.r1/1/clean-files", "rmdir x run/one/n01.r1/1/clean-directory"})
+				steps := 0
+				for _, s := range a.Steps {
+					if strings.HasPrefix(s.Dir, "clean-") {
+						steps++
+					}
+				}
+				want(t, "steps", steps, 2)
+				var classes []evidence.Class
+				said := ""
+				for _, p := range a.Problems {
+					classes, said = append(classes, p.Class), said+p.Detail
+				}
+				want(t, "classes", classes, test.classes)
+				if !strings.Contains(said, test.says) {
+					t.Errorf("%q does not say %q", said, test.says)
+				}
+				_ = wait(t.Context(), time.Hour)
+			})
+		})
+	}
+}
+
+func hang(ctx context.Context, b checks.Bench) error {
+	_, err := b.Exec(ctx, "long", checks.Command{Node: "n01", Argv: []string{"long"}})
+	return err
+}
+
+// A check that is inside when its attempt ends may begin a step after that.
+func TestStepBegunWhileTheBenchCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBay(t, planOf(names(1), testOf("one", "one", evidence.ScopeNode, names(1))))
+		store := b.open()
+		dir, err := store.Begin(b.plan.Cells[0], names(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bench := &bench{dir: dir, until: time.Now().Add(time.Minute), empty: make(chan struct{})}
+		_, leave, err := bench.enter(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, func() {
+			if _, err := bench.step("late", "n01", []string{"late"}); err != nil {
+				t.Error(err)
+			}
+		})
+		stuck := bench.close(2 * time.Second)
+		if len(stuck) != 1 || stuck[0].name != "late" {
+			t.Errorf("the late step was left open: %+v", stuck)
+		}
+		leave()
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestClippedBuffer(t *testing.T) {
+	b := clippedBuffer{limit: 3}
+	for range 2 {
+		if n, err := b.Write([]byte("ab")); n != 2 || err != nil {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+	want(t, "kept", b.String(), "aba")
+}

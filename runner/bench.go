@@ -34,7 +34,17 @@ type bench struct {
 	empty  chan struct{} // closed when over and nobody is inside
 	steps  []*step
 	lost   []string // nodes of which a step was lost
+	// cleanups are what Cleanup was asked for, in that order.
+	cleanups []cleanup
 }
+
+type cleanup struct {
+	step    string
+	command checks.Command
+}
+
+// cleanupBound is how long one cleanup may take.
+const cleanupBound = 30 * time.Second
 
 var _ checks.Bench = (*bench)(nil)
 
@@ -89,7 +99,6 @@ func (b *bench) close(grace time.Duration) []*step {
 	b.mu.Lock()
 	b.over = true
 	idle := b.inside == 0
-	steps := b.steps
 	b.mu.Unlock()
 	if !idle {
 		timer := time.NewTimer(grace)
@@ -99,6 +108,10 @@ func (b *bench) close(grace time.Duration) []*step {
 		case <-timer.C:
 		}
 	}
+	// Only now: who was inside may have begun a step meanwhile.
+	b.mu.Lock()
+	steps := b.steps
+	b.mu.Unlock()
 	var stuck []*step
 	for _, s := range steps {
 		now := time.Now()
@@ -177,14 +190,15 @@ func (b *bench) mark(name string) string {
 	return b.run.o.Store.Run() + "/" + b.cell.cell.ID + "/" + strconv.Itoa(b.dir.Number()) + "/" + name
 }
 
-func (b *bench) task(name string, c checks.Command) (evidence.Task, error) {
+// task is c as a task of step name, to end by until.
+func (b *bench) task(name string, c checks.Command, until time.Time) (evidence.Task, error) {
 	switch {
 	case len(c.Argv) == 0 || c.Argv[0] == "":
 		return evidence.Task{}, fmt.Errorf("step %s on %s: no command", name, c.Node)
 	case !b.run.fleet[c.Node]:
 		return evidence.Task{}, fmt.Errorf("step %s: node %q is not in the fleet", name, c.Node)
 	}
-	deadline := time.Until(b.until)
+	deadline := time.Until(until)
 	if c.Deadline > 0 {
 		deadline = min(deadline, c.Deadline)
 	}
@@ -208,7 +222,7 @@ func (b *bench) Exec(ctx context.Context, name string, c checks.Command) (eviden
 	if ctx.Err() != nil {
 		return evidence.Exit{}, ctx.Err()
 	}
-	task, err := b.task(name, c)
+	task, err := b.task(name, c, b.until)
 	if err != nil {
 		return evidence.Exit{}, err
 	}
@@ -216,21 +230,108 @@ func (b *bench) Exec(ctx context.Context, name string, c checks.Command) (eviden
 	if err != nil {
 		return evidence.Exit{}, err
 	}
+	return b.exec(ctx, s, task, b.until)
+}
+
+// exec runs task as step s.
+func (b *bench) exec(ctx context.Context, s *step, task evidence.Task, until time.Time) (evidence.Exit, error) {
 	exit, execErr := b.run.o.Executor.Exec(ctx, task, stepStream{s, s.files.Stdout()}, stepStream{s, s.files.Stderr()})
 	exit = filled(exit, task, s.start, execErr)
-	if exit.Class == evidence.ClassCut && !time.Now().Before(b.until) {
+	if exit.Class == evidence.ClassCut && !time.Now().Before(until) {
 		exit.Class = evidence.ClassTimeout // the deadline and its context race inside an executor
 	}
 	if away(exit.Class) && ctx.Err() == nil {
-		b.wentAway(c.Node, name, exit)
+		b.wentAway(s.node, s.name, exit)
 	}
 	if err := b.keep(s, exit, execErr); err != nil {
 		return exit, err
 	}
 	if exit.Class != evidence.ClassOK && !exit.Class.ProvedByMeasure() {
-		return exit, exit.Problem(c.Node, name)
+		return exit, exit.Problem(s.node, s.name)
 	}
 	return exit, nil
+}
+
+// Cleanup implements checks.Bench.
+func (b *bench) Cleanup(name string, c checks.Command) error {
+	if _, err := b.task(name, c, b.until); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over {
+		return errAttemptOver
+	}
+	b.cleanups = append(b.cleanups, cleanup{name, c})
+	return nil
+}
+
+// cleanUp runs the cleanups of the closed bench, whatever became of ctx: on
+// all nodes at once, and on each the last one first. It gives a problem for
+// each that did not succeed. Its class is one beside which measurements
+// stand: that something was left behind does not make them wrong.
+func (b *bench) cleanUp(ctx context.Context) []evidence.Problem {
+	var nodes []string
+	problems := make(map[string]*[]evidence.Problem)
+	for _, c := range b.cleanups {
+		if problems[c.command.Node] == nil {
+			nodes = append(nodes, c.command.Node)
+			problems[c.command.Node] = new([]evidence.Problem)
+		}
+	}
+	eachNode(nodes, func(node string) {
+		for _, c := range slices.Backward(b.cleanups) {
+			if c.command.Node != node {
+				continue
+			}
+			if p := b.cleanOne(context.WithoutCancel(ctx), c); p != nil {
+				*problems[node] = append(*problems[node], *p)
+			}
+		}
+	})
+	var all []evidence.Problem
+	for _, node := range nodes {
+		all = append(all, *problems[node]...)
+	}
+	return all
+}
+
+func (b *bench) cleanOne(ctx context.Context, c cleanup) *evidence.Problem {
+	until := time.Now().Add(cleanupBound)
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	node := c.command.Node
+	task, err := b.task(c.step, c.command, until)
+	if err != nil {
+		return &evidence.Problem{Node: node, Step: c.step, Class: evidence.ClassUnparsable, Detail: err.Error()}
+	}
+	task.Silence = 0 // what removes files says nothing
+	s, err := b.step(c.step, node, task.Argv)
+	if err != nil {
+		return &evidence.Problem{Node: node, Step: c.step, Class: evidence.ClassUnparsable, Detail: err.Error()}
+	}
+	ends := make(chan evidence.Exit, 1)
+	result := safeCall(ctx, driveGrace, func(ctx context.Context) error {
+		exit, err := b.exec(ctx, s, task, until)
+		ends <- exit
+		return err
+	})
+	exit := evidence.Exit{Argv: s.argv, Class: evidence.ClassTimeout, Detail: "the executor did not end the command", Start: s.start}
+	switch {
+	case result.panicked != "":
+		exit.Class, exit.Detail = evidence.ClassPanic, result.panicked
+		fallthrough
+	case result.abandoned:
+		exit.End = time.Now()
+		_ = b.keep(s, exit, nil) // a disk that fails ends the run
+	default:
+		exit = <-ends
+	}
+	if exit.OK() {
+		return nil
+	}
+	return &evidence.Problem{Node: node, Step: c.step, Class: evidence.ClassExit,
+		Detail: fmt.Sprintf("not cleaned up: %q: %s", c.command.Argv, exitText(exit))}
 }
 
 // filled completes what an executor may leave out.

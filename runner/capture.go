@@ -12,11 +12,10 @@ import (
 	"github.com/rackproof/rackproof/evidence"
 )
 
-// captureDeadline is that of a capture whose plan has none.
-const captureDeadline = 2 * time.Minute
-
 // capture keeps the output of the plan's capture commands on the usable nodes
-// of cells. A command that fails is data; a disk that fails ends the run.
+// of cells, as far as the journal has none: a process that died among them
+// left some out. A node on which the phase has run already has no start any
+// more. A command that fails is data; a disk that fails ends the run.
 func (r *run) capture(ctx context.Context, phase, when string, cells []*cellState) error {
 	if len(r.plan.Captures.Commands) == 0 {
 		return nil
@@ -25,6 +24,13 @@ func (r *run) capture(ctx context.Context, phase, when string, cells []*cellStat
 	for _, c := range cells {
 		for _, node := range c.nodes {
 			in[node] = true
+		}
+	}
+	for _, c := range cells {
+		if when == "start" && len(c.result.Attempts) > 0 {
+			for _, node := range c.nodes {
+				delete(in, node)
+			}
 		}
 	}
 	nodes := slices.DeleteFunc(r.plan.Fleet.NodeNames(), func(node string) bool {
@@ -44,6 +50,9 @@ func (r *run) capture(ctx context.Context, phase, when string, cells []*cellStat
 
 func (r *run) captureNode(ctx context.Context, phase, when, node string) error {
 	for i, argv := range r.plan.Captures.Commands {
+		if i < r.history.captured[captureOf{phase, when, node}] {
+			continue
+		}
 		if ctx.Err() != nil || len(argv) == 0 || r.nodes.get(node).problem != nil {
 			return nil
 		}
@@ -59,9 +68,6 @@ func (r *run) captureNode(ctx context.Context, phase, when, node string) error {
 
 func (r *run) captureOne(ctx context.Context, phase, when, node, name string, argv []string) error {
 	deadline := r.plan.Captures.Deadline.Std()
-	if deadline <= 0 {
-		deadline = captureDeadline
-	}
 	files, err := r.o.Store.Capture(phase, when, node, name)
 	if err != nil {
 		return err

@@ -18,7 +18,10 @@ type cellState struct {
 	nodes []string // in fleet order
 	// locks are its nodes and those that its faults break: nothing else runs
 	// on them meanwhile.
-	locks  []string
+	locks []string
+	// loads are those of its loads that the fleet shares: no other cell that
+	// has one of them runs meanwhile.
+	loads  []string
 	result evidence.CellResult
 	skip   *skip // recorded, and no whole attempt since
 	// budget is how many attempts that were not cut it may have in all.
@@ -68,7 +71,7 @@ func (r *run) loadCells(records []evidence.Record) ([]*cellState, error) {
 		if !ok {
 			result = evidence.CellResult{Cell: cell}
 		}
-		c := &cellState{cell: cell, test: test, nodes: nodes, locks: locks, result: result, budget: 1 + test.Retries}
+		c := &cellState{cell: cell, test: test, nodes: nodes, locks: locks, loads: sharedLoads(test.Loads), result: result, budget: 1 + test.Retries}
 		if s, ok := r.history.skips[cell.ID]; ok && c.whole() == 0 {
 			c.skip = &s
 			if len(result.Attempts) == 0 {
@@ -116,7 +119,11 @@ func (r *run) done(c *cellState) bool {
 	if whole == 0 || c.again {
 		return false
 	}
-	return whole >= c.budget || r.outcome(c) == evidence.Pass
+	if whole >= c.budget {
+		return true
+	}
+	outcome, measured := r.outcome(c)
+	return outcome == evidence.Pass || measured
 }
 
 // skippedForGood reports whether the cell's recorded skip stands by itself: a
@@ -154,10 +161,11 @@ func (r *run) complete() bool {
 
 // outcome judges the cell by itself, for retries and progress. A threshold
 // that looks at more than one cell is left out: no single cell can meet or
-// miss it.
-func (r *run) outcome(c *cellState) evidence.Outcome {
+// miss it. Where that leaves none the outcome is never a pass; measured then
+// says that the cell did its part, so that another attempt would be no better.
+func (r *run) outcome(c *cellState) (outcome evidence.Outcome, measured bool) {
 	if len(c.result.Attempts) == 0 {
-		return evidence.Inconclusive
+		return evidence.Inconclusive, false
 	}
 	last := c.result.Attempts[len(c.result.Attempts)-1]
 	problems := evidence.Pass
@@ -176,21 +184,40 @@ func (r *run) outcome(c *cellState) evidence.Outcome {
 		}
 	}
 	if len(test.Thresholds) == 0 {
-		return problems
+		return alone(last)
 	}
 	cell := c.cell
 	cell.Repetition = 1
-	alone := *r.plan
-	alone.Phases = slices.DeleteFunc(slices.Clone(alone.Phases), func(p evidence.Phase) bool { return p.Name != test.Phase })
-	alone.Tests = []evidence.Test{test}
-	alone.Cells = []evidence.Cell{cell}
-	alone.Releases = nil
-	for _, t := range r.o.Judge(&alone, []evidence.CellResult{{Cell: cell, Attempts: c.result.Attempts}}).Tests {
+	plan := *r.plan
+	plan.Phases = slices.DeleteFunc(slices.Clone(plan.Phases), func(p evidence.Phase) bool { return p.Name != test.Phase })
+	plan.Tests = []evidence.Test{test}
+	plan.Cells = []evidence.Cell{cell}
+	plan.Releases = nil
+	for _, t := range r.o.Judge(&plan, []evidence.CellResult{{Cell: cell, Attempts: c.result.Attempts}}).Tests {
 		if t.Test == test.Name {
-			return evidence.Worst(problems, t.Outcome)
+			return evidence.Worst(problems, t.Outcome), false
 		}
 	}
-	return evidence.Inconclusive
+	return evidence.Inconclusive, false
+}
+
+// alone is the outcome of an attempt that no threshold of its own judges, and
+// whether it measured all that it should. What Measure could not derive is a
+// problem of any class. Other problems that a measurement can outweigh need
+// one.
+func alone(a evidence.MeasuredAttempt) (outcome evidence.Outcome, measured bool) {
+	measured = !a.Cut && len(a.Measurements)+len(a.Facts) > 0
+	outcome = evidence.Inconclusive
+	for _, p := range a.Problems {
+		if !measured || !p.Class.ProvedByMeasure() {
+			outcome = evidence.Worst(outcome, p.Class.Outcome())
+		}
+	}
+	for _, p := range a.Unmeasured {
+		outcome = evidence.Worst(outcome, p.Class.Outcome())
+	}
+	whole := !slices.ContainsFunc(a.Problems, func(p evidence.Problem) bool { return !p.Class.ProvedByMeasure() })
+	return outcome, measured && whole && len(a.Unmeasured) == 0
 }
 
 // ownThreshold is the part of t that the cell alone decides.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"slices"
 
 	"github.com/rackproof/rackproof/evidence"
 )
@@ -28,18 +29,11 @@ type Kind struct {
 	Name   string
 	Doc    string
 	Params []evidence.Param
-	Can    []evidence.Capability // exec, gang and each fault kind
+	Can    []evidence.Capability // exec and each fault kind
 	// Open connects nothing yet. config has the Params, defaults filled in,
 	// paths absolute. nodes are the fleet's nodes.
 	Open func(ctx context.Context, config json.RawMessage, nodes []string) (Executor, error)
 }
 
 // Has reports whether the kind's executors can do c.
-func (k Kind) Has(c evidence.Capability) bool {
-	for _, can := range k.Can {
-		if can == c {
-			return true
-		}
-	}
-	return false
-}
+func (k Kind) Has(c evidence.Capability) bool { return slices.Contains(k.Can, c) }

@@ -1,7 +1,9 @@
 package runner
 
 import (
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/rackproof/rackproof/evidence"
 )
@@ -14,8 +16,16 @@ type history struct {
 	gates      map[string]evidence.GateResult   // by phase: the newest
 	started    map[string]bool                  // phases
 	ended      map[string]bool
-	captured   map[string]bool // paths
-	openFaults []openFault     // in the order of their injection
+	captured   map[captureOf]int // captures of one kind on one node, which are made in the plan's order
+	openFaults []openFault       // in the order of their injection
+}
+
+// captureOf says of what, when and where a capture was made.
+type captureOf struct{ phase, when, node string }
+
+// forgetCaptures has the captures of a phase made again.
+func (h *history) forgetCaptures(phase, when string) {
+	maps.DeleteFunc(h.captured, func(c captureOf, _ int) bool { return c.phase == phase && c.when == when })
 }
 
 type skip struct {
@@ -31,7 +41,7 @@ func readHistory(records []evidence.Record) history {
 		gates:      make(map[string]evidence.GateResult),
 		started:    make(map[string]bool),
 		ended:      make(map[string]bool),
-		captured:   make(map[string]bool),
+		captured:   make(map[captureOf]int),
 	}
 	for _, record := range records {
 		switch record.Event {
@@ -57,7 +67,10 @@ func readHistory(records []evidence.Record) history {
 		case evidence.EventPhaseEnd:
 			h.ended[record.Phase] = true
 		case evidence.EventCapture:
-			h.captured[record.Path] = true
+			// captures/<phase>/<when>/<node>/<name>
+			if parts := strings.Split(record.Path, "/"); len(parts) == 5 {
+				h.captured[captureOf{record.Phase, parts[2], record.Node}]++
+			}
 		case evidence.EventFaultOpen:
 			h.openFaults = append(h.openFaults, openFault{record: record})
 		case evidence.EventFaultClose:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -98,24 +99,60 @@ func Undo(ctx context.Context, o Options) (undone int, err error) {
 	defer close(events)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &run{o: o, plan: o.Store.Plan(), events: events, fail: cancel}
-	r.faults = &faultBook{open: readHistory(o.Store.Records()).openFaults}
+	r := &run{o: o, plan: o.Store.Plan(), events: events, fail: cancel, history: readHistory(o.Store.Records())}
+	r.nodes = newNodeBook(r.history.identities)
+	r.faults = &faultBook{open: r.history.openFaults}
+	r.leases = newLeases()
+	defer r.leases.release()
 	before := len(r.faults.list())
 	r.undoLeftovers(ctx)
 	undone = before - len(r.faults.list())
-	var own *runError
-	if errors.As(context.Cause(ctx), &own) {
+	if own := r.fault.Load(); own != nil {
 		return undone, own.err
 	}
 	return undone, r.faults.stillOpen()
 }
 
 // undoLeftovers tries to undo the open faults in reverse order of their
-// injection. Those that stay open keep their nodes from being used.
+// injection. Those that stay open keep their nodes from being used. An undo
+// changes a node, so none is sent before the node is known to be the machine
+// that was broken, and to be ours.
 func (r *run) undoLeftovers(ctx context.Context) {
-	for _, f := range slices.Backward(r.faults.list()) {
+	open := r.faults.list()
+	barred := make(map[string]*error)
+	for _, f := range open {
+		barred[f.record.Node] = new(error)
+	}
+	eachNode(slices.Sorted(maps.Keys(barred)), func(node string) { *barred[node] = r.barsUndo(ctx, node) })
+	for _, f := range slices.Backward(open) {
+		if err := *barred[f.record.Node]; err != nil {
+			r.faults.blame(f, err.Error())
+			continue
+		}
 		r.undoLeftover(ctx, f)
 	}
+}
+
+// barsUndo says why no undo may be sent to node, or nil once its lease is
+// held. A clock that is off is no reason: nothing is measured.
+func (r *run) barsUndo(ctx context.Context, node string) error {
+	id := r.identify(ctx, node, connectTries)
+	if was, known := r.nodes.firstOf(node); known {
+		if err := sameMachine(was, id); err != nil {
+			return err
+		}
+	}
+	if id.Problem != nil && id.Problem.Class != evidence.ClassClockOffset {
+		return id.Problem
+	}
+	problem, err := r.lease(ctx, node, int(leaseRetries/leasePause))
+	if problem != nil {
+		return problem
+	}
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx) // the lease may not be held
+	}
+	return err
 }
 
 func (r *run) undoLeftover(ctx context.Context, f openFault) {
@@ -326,9 +363,14 @@ func (in *injection) event(p *pendingFault, node, event, cause string) {
 	if err := writeLine(in.log, line); err != nil {
 		in.run.broken(fmt.Errorf("fault log of %s: %w", in.cell.cell.ID, err))
 	}
-	if event != "undone" {
-		in.run.emit(Progress{Kind: ProgressFault, Cell: in.cell.cell.ID, Attempt: in.attempt, Node: node, Fault: &p.fault, FaultEvent: event})
+	if event == "undone" {
+		return
 	}
+	progress := Progress{Kind: ProgressFault, Cell: in.cell.cell.ID, Attempt: in.attempt, Node: node, Fault: &p.fault, FaultEvent: event}
+	if cause != "" {
+		progress.Problem = &evidence.Problem{Node: node, Step: "fault", Class: evidence.ClassUnparsable, Detail: cause}
+	}
+	in.run.emit(progress)
 }
 
 // close ends the fault log and gives what went wrong.

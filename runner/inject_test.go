@@ -318,6 +318,11 @@ func TestFaultThatCannotBeUndone(t *testing.T) {
 		if p := b.whole().Problems; len(p) != 1 || !strings.Contains(p[0].Detail, "still in effect on n02") {
 			t.Errorf("problems: %+v", p)
 		}
+		if !slices.ContainsFunc(b.progress, func(p Progress) bool {
+			return p.FaultEvent == "error" && p.Problem != nil && p.Problem.Node == "n02" && strings.Contains(p.Problem.Detail, "it is stuck")
+		}) {
+			t.Error("no progress says why the fault was not undone")
+		}
 		results := b.results()
 		if s := results["next/n02.r1"].Skipped; s == nil || !strings.Contains(s.Detail, "still in effect") {
 			t.Errorf("n02 was used with the fault in effect: %+v", results["next/n02.r1"])
@@ -383,18 +388,92 @@ func TestResumeUndoesOpenFaultsFirst(t *testing.T) {
 		if err := b.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		var first []string
-		for _, c := range b.rack.log[:3] {
-			first = append(first, strings.Join(c.argv, " ")+" "+c.node)
+		var mended []string
+		known, leased := make(map[string]bool), make(map[string]bool)
+		for _, c := range b.rack.log {
+			switch c.argv[0] {
+			case "head":
+				known[c.node] = true
+			case "stdbuf":
+				leased[c.node] = true
+			case "mend":
+				mended = append(mended, c.argv[1]+" "+c.node)
+				if !known[c.node] || !leased[c.node] {
+					t.Errorf("mended before it was identified and leased: %s", c.node)
+				}
+			case "work", "break":
+				if len(mended) < 2 {
+					t.Errorf("%s came before the undo", c.argv[0])
+				}
+			}
 		}
-		want(t, "first commands", first[:2], []string{"mend b n02", "mend a n01"})
-		if !strings.HasPrefix(first[2], "(identify)") {
-			t.Errorf("the third command is %s", first[2])
-		}
+		want(t, "undone first", mended[:2], []string{"b n02", "a n01"})
+		want(t, "n03 before the undo", b.rack.calls(func(c call) bool { return c.node == "n03" })[0].at.After(b.rack.calls(running("mend"))[1].at), true)
 		b.checkFaults()
 		a := b.results()[evidence.CellID("one", names(3), 1)].Attempts
 		if len(a) != 2 || !a[0].Cut || a[1].Cut || len(a[1].Problems) > 0 {
 			t.Errorf("attempts: %+v", a)
 		}
 	})
+}
+
+// An undo changes a node, so it must reach the machine that was broken, and
+// not while another runner works there.
+func TestUndoReachesOnlyTheMachineThatWasBroken(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		set    func(*rack)
+		mended int
+		says   string
+	}{
+		{"the same", func(*rack) {}, 1, ""},
+		{"its clock is off", func(r *rack) { r.machine("n01").clock = time.Hour }, 1, ""},
+		{"replaced", func(r *rack) { r.machine("n01").machineID = "other" }, 0, `"other" now`},
+		{"leased by another", func(r *rack) { r.locks["n01:/var/tmp/rackproof-1000/n01.lock"] = true }, 0, "another runner holds"},
+		{"unreachable", func(r *rack) { r.kill("n01", evidence.ClassTCP) }, 0, "no route to host"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := faultBay(t, afterFaults, breaking(time.Second, time.Minute, `{"inject":["break"],"undo":["mend"]}`, "n01"))
+				killed := b.dir + "-killed"
+				copied := make(chan error, 1)
+				time.AfterFunc(30*time.Second, func() { copied <- os.CopyFS(killed, os.DirFS(b.dir)) })
+				if err := b.run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-copied; err != nil {
+					t.Fatal(err)
+				}
+				again := killed + "-again"
+				if err := os.CopyFS(again, os.DirFS(killed)); err != nil {
+					t.Fatal(err)
+				}
+				begin := func(dir string) *bay {
+					b := faultBay(t, afterFaults, breaking(time.Second, time.Minute, `{"inject":["break"],"undo":["mend"]}`, "n01"))
+					b.dir = dir
+					test.set(b.rack)
+					return b
+				}
+				b = begin(killed)
+				store := b.open()
+				undone, err := Undo(t.Context(), b.options(store))
+				want(t, "undone", undone, test.mended)
+				if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+					t.Errorf("Undo: want an error with %q: %v", test.says, err)
+				}
+				want(t, "sent by Undo", len(b.rack.calls(running("mend"))), test.mended)
+				if err := store.Close(); err != nil {
+					t.Error(err)
+				}
+				b = begin(again)
+				err = b.run(t.Context())
+				if test.says != "" && (err == nil || !strings.Contains(err.Error(), test.says)) {
+					t.Errorf("Run: want an error with %q: %v", test.says, err)
+				}
+				if test.mended == 0 {
+					want(t, "sent by Run", len(b.rack.calls(running("mend"))), 0)
+				}
+			})
+		})
+	}
 }

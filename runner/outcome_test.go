@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -77,7 +78,40 @@ func TestRetriesUnderTheRealJudge(t *testing.T) {
 				for id, r := range b.results() {
 					want(t, "attempts of "+id, len(r.Attempts), max(1, test.attempts[id]))
 				}
+				own := slices.ContainsFunc(test.thresholds, func(th evidence.Threshold) bool { return th.Stat == "min" })
+				for _, p := range b.progress {
+					if p.Kind == ProgressCellEnd && (p.Outcome == evidence.Pass && (!own || p.Measured) || p.Measured && own) {
+						t.Errorf("%s attempt %d: outcome %s, measured %t", p.Cell, p.Attempt, p.Outcome, p.Measured)
+					}
+				}
 			})
 		})
+	}
+}
+
+// Where no threshold judges the cell alone, nothing is a pass, and only a
+// whole measurement spares it another attempt.
+func TestOutcomeWithoutAThresholdOfItsOwn(t *testing.T) {
+	number, fact := []evidence.Measurement{{Metric: "value"}}, []evidence.Fact{{Name: "model"}}
+	problem := func(c evidence.Class) []evidence.Problem { return []evidence.Problem{{Class: c}} }
+	for _, test := range []struct {
+		name     string
+		attempt  evidence.MeasuredAttempt
+		outcome  evidence.Outcome
+		measured bool
+	}{
+		{"nothing", evidence.MeasuredAttempt{}, evidence.Inconclusive, false},
+		{"a number", evidence.MeasuredAttempt{Measurements: number}, evidence.Inconclusive, true},
+		{"a fact", evidence.MeasuredAttempt{Facts: fact}, evidence.Inconclusive, true},
+		{"cut", evidence.MeasuredAttempt{Attempt: evidence.Attempt{Cut: true}, Measurements: number}, evidence.Inconclusive, false},
+		{"a number in spite of an exit", evidence.MeasuredAttempt{Attempt: evidence.Attempt{Problems: problem(evidence.ClassExit)}, Measurements: number}, evidence.Inconclusive, true},
+		{"only an exit", evidence.MeasuredAttempt{Attempt: evidence.Attempt{Problems: problem(evidence.ClassExit)}}, evidence.Error, false},
+		{"an exit that Measure could not read", evidence.MeasuredAttempt{Measurements: number, Unmeasured: problem(evidence.ClassExit)}, evidence.Error, false},
+		{"lost", evidence.MeasuredAttempt{Attempt: evidence.Attempt{Problems: problem(evidence.ClassLost)}, Measurements: number}, evidence.Inconclusive, false},
+	} {
+		outcome, measured := alone(test.attempt)
+		if outcome != test.outcome || measured != test.measured {
+			t.Errorf("%s: %s, measured %t; want %s, %t", test.name, outcome, measured, test.outcome, test.measured)
+		}
 	}
 }

@@ -11,15 +11,15 @@ import (
 
 // steering is what the gates so far mean for the phases to come.
 type steering struct {
-	unmet    map[string]evidence.GateResult // by phase: not met, and its rule is to stop
-	excluded map[string]string              // node: the phase whose gate excluded it
-	stop     string                         // why nothing further is run; empty: go on
+	blocked  map[string]string // by phase: why what depends on it is not run
+	excluded map[string]string // node: the phase whose gate excluded it
+	stop     string            // why the phase at hand is not run; empty: it is
 }
 
 // runPhases runs the phases in the plan's order. A gate that was decided and
 // whose phase has nothing left to run is not decided again.
 func (r *run) runPhases(ctx context.Context) error {
-	s := steering{unmet: make(map[string]evidence.GateResult), excluded: make(map[string]string)}
+	s := steering{blocked: make(map[string]string), excluded: make(map[string]string)}
 	for i, phase := range r.plan.Phases {
 		if ctx.Err() != nil || r.stopped() {
 			return nil
@@ -39,16 +39,19 @@ func (r *run) runPhases(ctx context.Context) error {
 	return nil
 }
 
-// follow stops everything from the phase on whose dependency was not met. A
-// phase that names no dependency follows the one before it.
+// follow stops the phase if one that it depends on was not met, or was itself
+// not run because of that. A phase that names no dependency follows the one
+// before it.
 func (s *steering) follow(phases []evidence.Phase, i int) {
+	s.stop = ""
 	depends := phases[i].DependsOn
 	if len(depends) == 0 && i > 0 {
 		depends = []string{phases[i-1].Name}
 	}
 	for _, name := range depends {
-		if gate, unmet := s.unmet[name]; unmet && s.stop == "" {
-			s.stop = fmt.Sprintf("the gate of phase %s was not met: %s", name, gateText(gate))
+		if why := s.blocked[name]; why != "" {
+			s.stop, s.blocked[phases[i].Name] = why, why
+			return
 		}
 	}
 }
@@ -67,7 +70,7 @@ func (s *steering) heed(phase evidence.Phase, gate evidence.GateResult) error {
 	}
 	switch phase.Gate.OnFail {
 	case "stop":
-		s.unmet[phase.Name] = gate
+		s.blocked[phase.Name] = fmt.Sprintf("the gate of phase %s was not met: %s", phase.Name, gateText(gate))
 	case "exclude":
 		for _, folded := range gate.Failing {
 			nodes, err := nodeset.Parse(folded, nil)
@@ -101,15 +104,18 @@ func (s *steering) barred(c *cellState) *evidence.Problem {
 // runPhase runs what is left of one phase and gives its gate's decision, or
 // nil if there is none because the run was stopped.
 func (r *run) runPhase(ctx context.Context, phase evidence.Phase, s *steering) (*evidence.GateResult, error) {
-	var pending, all []*cellState
+	var open, pending, all []*cellState
 	for _, c := range r.cells {
 		if c.test.Phase != phase.Name {
 			continue
 		}
 		all = append(all, c)
-		if r.done(c) || c.skippedForGood() {
-			continue
+		if !r.done(c) && !c.skippedForGood() {
+			open = append(open, c)
 		}
+	}
+	r.pending.begin(phase.Name, open)
+	for _, c := range open {
 		if problem := s.barred(c); problem != nil {
 			if err := r.skipCell(c, *problem); err != nil {
 				return nil, err
@@ -127,6 +133,9 @@ func (r *run) runPhase(ctx context.Context, phase evidence.Phase, s *steering) (
 	}
 	if err := r.enterPhase(ctx, phase, all, len(pending)); err != nil {
 		return nil, err
+	}
+	if len(pending) > 0 {
+		r.history.forgetCaptures(phase.Name, "end") // of before these cells
 	}
 	if err := r.schedule(ctx, pending); err != nil {
 		return nil, err
@@ -147,13 +156,12 @@ func (r *run) left(cells []*cellState) bool {
 
 func (r *run) enterPhase(ctx context.Context, phase evidence.Phase, cells []*cellState, pending int) error {
 	r.emit(Progress{Kind: ProgressPhaseStart, Phase: phase.Name, Pending: pending})
-	if r.history.started[phase.Name] {
-		return nil
+	if !r.history.started[phase.Name] {
+		if err := r.append(evidence.Record{Event: evidence.EventPhaseStart, Phase: phase.Name}); err != nil {
+			return err
+		}
+		r.history.started[phase.Name] = true
 	}
-	if err := r.append(evidence.Record{Event: evidence.EventPhaseStart, Phase: phase.Name}); err != nil {
-		return err
-	}
-	r.history.started[phase.Name] = true
 	return r.capture(ctx, phase.Name, "start", cells)
 }
 

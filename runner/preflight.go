@@ -232,10 +232,10 @@ func (r *run) ready(ctx context.Context, node string) (*evidence.Problem, error)
 	} else if state.problem != nil {
 		return state.problem, nil
 	}
-	if problem := r.undoBefore(ctx, node); problem != nil {
-		return problem, nil
+	if problem, err := r.lease(ctx, node, 1); problem != nil || err != nil {
+		return problem, err
 	}
-	return r.lease(ctx, node, 1)
+	return r.undoBefore(ctx, node), nil
 }
 
 func (r *run) reconnect(ctx context.Context, node string, state nodeState) (*evidence.Problem, error) {

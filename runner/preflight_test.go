@@ -94,7 +94,7 @@ func TestNodesThatCannotBeUsed(t *testing.T) {
 		{"clock behind ours", func(b *bay) { b.rack.machine("n02").clock = -1100 * time.Millisecond }, evidence.ClassClockOffset, "-1.09", 1},
 		{"clock unreadable", func(b *bay) { b.rack.on("n02", "date", printing("never")) }, evidence.ClassClockOffset, `"never"`, 1},
 		{"no clock", func(b *bay) { b.rack.on("n02", "date", exiting(2)) }, evidence.ClassClockOffset, "exit status 2", 1},
-		{"hangs", func(b *bay) { b.rack.on("n02", "cat", lasting(time.Hour, "x")) }, evidence.ClassTimeout, "machine-id", 1},
+		{"hangs", func(b *bay) { b.rack.on("n02", "head", lasting(time.Hour, "x")) }, evidence.ClassTimeout, "machine-id", 1},
 		{"leased by another", func(b *bay) { b.rack.locks["n02:/var/tmp/rackproof-1000/n02.lock"] = true }, evidence.ClassLeaseHeld, "another runner", 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"bytes"
 	"context"
 	"strings"
 	"time"
@@ -15,8 +14,8 @@ const probeLimit = 4096
 
 // Probe implements checks.Bench. Starts lie on the grid of the first start
 // and the period; a probe that overruns leaves grid points out, so that none
-// overlap and no burst follows. The probe
-// that ctx ends is not recorded, since it says nothing of the node.
+// overlap and no burst follows. The probe that ctx ends is not recorded, since
+// it says nothing of the node.
 func (b *bench) Probe(ctx context.Context, name, node string, period time.Duration, next func(n int) (checks.Command, bool)) error {
 	ctx, leave, err := b.enter(ctx)
 	if err != nil {
@@ -26,7 +25,7 @@ func (b *bench) Probe(ctx context.Context, name, node string, period time.Durati
 	period = max(period, time.Millisecond)
 	command, more := next(0)
 	command.Node = node
-	if _, err := b.task(name, command); more && err != nil {
+	if _, err := b.task(name, command, b.until); more && err != nil {
 		return err
 	}
 	s, err := b.step(name, node, command.Argv)
@@ -38,7 +37,7 @@ func (b *bench) Probe(ctx context.Context, name, node string, period time.Durati
 	var writeErr error
 	grid := time.Duration(0) // of the last start, in periods
 	for n := 0; more && ctx.Err() == nil && writeErr == nil; n++ {
-		task, err := b.task(name, command)
+		task, err := b.task(name, command, b.until)
 		if err != nil {
 			exit.Class, exit.Detail = evidence.ClassUnparsable, err.Error()
 			break
@@ -70,21 +69,17 @@ func (b *bench) Probe(ctx context.Context, name, node string, period time.Durati
 
 // probe runs one probe.
 func (b *bench) probe(ctx context.Context, n int, task evidence.Task) checks.ProbeLine {
-	var stdout, stderr clippedBuffer
+	stdout, stderr := clippedBuffer{limit: probeLimit}, clippedBuffer{limit: probeLimit}
 	start := time.Since(b.began)
 	exit, err := b.run.o.Executor.Exec(ctx, task, &stdout, &stderr)
 	end := time.Since(b.began)
 	exit = filled(exit, task, b.began, err)
 	line := checks.ProbeLine{
 		N: n, Start: start.Seconds(), End: end.Seconds(), Class: exit.Class, Code: exit.Code,
-		Stdout: probeText(stdout.Bytes()), Stderr: probeText(stderr.Bytes()),
+		Stdout: strings.ToValidUTF8(stdout.String(), "\uFFFD"), Stderr: strings.ToValidUTF8(stderr.String(), "\uFFFD"),
 	}
 	if line.Stderr == "" {
 		line.Stderr = exit.Detail
 	}
 	return line
-}
-
-func probeText(p []byte) string {
-	return strings.ToValidUTF8(string(bytes.Clone(p[:min(len(p), probeLimit)])), "\uFFFD")
 }

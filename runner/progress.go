@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"sync"
 	"time"
 
 	"github.com/rackproof/rackproof/evidence"
@@ -14,9 +15,9 @@ const (
 	ProgressNode       ProgressKind = "node"        // Node; Problem where it cannot be used
 	ProgressPhaseStart ProgressKind = "phase_start" // Phase, Pending
 	ProgressPhaseEnd   ProgressKind = "phase_end"   // Phase
-	ProgressCellStart  ProgressKind = "cell_start"  // Phase, Cell, Attempt, Attempts
-	ProgressCellEnd    ProgressKind = "cell_end"    // Phase, Cell, Attempt, Attempts, Outcome, Problem, Cut
-	ProgressSkip       ProgressKind = "skip"        // Phase, Cell, Outcome, Problem
+	ProgressCellStart  ProgressKind = "cell_start"  // Phase, Cell, Attempt, Attempts, Pending
+	ProgressCellEnd    ProgressKind = "cell_end"    // Phase, Cell, Attempt, Attempts, Outcome, Measured, Problem, Cut, Pending
+	ProgressSkip       ProgressKind = "skip"        // Phase, Cell, Outcome, Problem, Pending
 	ProgressGate       ProgressKind = "gate"        // Phase, Gate, OnFail
 	ProgressFault      ProgressKind = "fault"       // Cell, Attempt, Node, Fault, FaultEvent, Problem
 	ProgressWaiting    ProgressKind = "waiting"     // Running: what a soft stop still waits for
@@ -34,7 +35,11 @@ type Progress struct {
 	Attempt  int // from 1
 	Attempts int // at most so many, retries included
 	Node     string
-	Outcome  evidence.Outcome // of the cell by itself
+	Outcome  evidence.Outcome // of the cell by itself; never pass unless a threshold said so
+	// Measured says that the cell was measured without a problem, and that
+	// only thresholds over several cells can judge it. Outcome is then
+	// inconclusive.
+	Measured bool
 	Problem  *evidence.Problem
 	Cut      bool
 
@@ -44,8 +49,37 @@ type Progress struct {
 	FaultEvent string // as in evidence.FaultEvent
 
 	Running []string // ids of the cells that run now
-	Pending int      // cells of the phase that are to be run
+	Pending int      // cells of the phase that are not done, those that run included
 	Reason  string
+}
+
+// phaseCount counts the cells of each phase that are not done.
+type phaseCount struct {
+	mu   sync.Mutex
+	left map[string]map[*cellState]bool
+}
+
+func newPhaseCount() *phaseCount { return &phaseCount{left: make(map[string]map[*cellState]bool)} }
+
+func (p *phaseCount) begin(phase string, cells []*cellState) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left[phase] = make(map[*cellState]bool, len(cells))
+	for _, c := range cells {
+		p.left[phase][c] = true
+	}
+}
+
+func (p *phaseCount) over(c *cellState) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.left[c.test.Phase], c)
+}
+
+func (p *phaseCount) of(phase string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.left[phase])
 }
 
 func (r *run) emit(p Progress) {

@@ -214,19 +214,15 @@ func (r *rack) command(ctx context.Context, m *machine, t evidence.Task, stdout,
 		}
 	}
 	switch t.Argv[0] {
-	case "cat":
+	case "cat", "head":
 		r.mu.Lock()
-		text := map[string]string{
+		files := map[string]string{
 			"/etc/machine-id":                  m.machineID,
 			"/proc/sys/kernel/random/boot_id":  m.bootID,
 			"/sys/class/dmi/id/product_serial": m.serial,
-		}[t.Argv[1]]
-		r.mu.Unlock()
-		if text == "" {
-			fmt.Fprintf(stderr, "cat: %s: No such file or directory\n", t.Argv[1])
-			return code(1)
 		}
-		fmt.Fprintln(stdout, text)
+		r.mu.Unlock()
+		return read(t.Argv, files, stdout, stderr)
 	case "date":
 		there := time.Now().Add(m.clock)
 		fmt.Fprintf(stdout, "%d.%09d\n", there.Unix(), there.Nanosecond())
@@ -236,6 +232,26 @@ func (r *rack) command(ctx context.Context, m *machine, t evidence.Task, stdout,
 		return r.flock(ctx, m, t, stdout)
 	}
 	return code(0)
+}
+
+// read is cat FILE and head -v -n 1 FILE...
+func read(argv []string, files map[string]string, stdout, stderr io.Writer) evidence.Exit {
+	exit, between := 0, ""
+	for _, path := range argv[1:] {
+		text, headed := files[path], argv[0] == "head"
+		switch {
+		case headed && !strings.HasPrefix(path, "/"):
+		case text == "":
+			fmt.Fprintf(stderr, "%s: cannot open %s for reading: No such file or directory\n", argv[0], path)
+			exit = 1
+		case headed:
+			fmt.Fprintf(stdout, "%s==> %s <==\n%s\n", between, path, text)
+			between = "\n"
+		default:
+			fmt.Fprintln(stdout, text)
+		}
+	}
+	return code(exit)
 }
 
 func (r *rack) flock(ctx context.Context, m *machine, t evidence.Task, stdout io.Writer) evidence.Exit {

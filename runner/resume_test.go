@@ -62,7 +62,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			testOf("later", "three", evidence.ScopeNode, nodes), testOf("whole", "three", evidence.ScopeFleet, nodes))
 		plan.Phases[0].Gate.OnFail = "exclude"
 		plan.Parallel = 2
-		plan.Captures = evidence.Captures{Commands: [][]string{{"snapshot"}}}
+		plan.Captures = evidence.Captures{Commands: [][]string{{"snapshot"}}, Deadline: evidence.Duration(time.Minute)}
 		begin := func() *bay {
 			b := newBay(t, plan)
 			b.set = func(o *Options) { o.Allow = []string{"breaks_things"} }
@@ -203,6 +203,8 @@ func TestPlansThatCannotBeRun(t *testing.T) {
 		{"check of another version", func(b *bay) { b.plan.Tests[0].CheckVersion = 7 }, "check fake has version 1 here and 7 in the plan"},
 		{"cell without test", func(b *bay) { b.plan.Cells[0].Test = "two" }, `of test "two", which the plan does not have`},
 		{"cell outside the fleet", func(b *bay) { b.plan.Cells[0].Nodes = "elsewhere" }, `node "elsewhere", which the fleet does not have`},
+		{"test without deadline", func(b *bay) { b.plan.Tests[0].Deadline = 0 }, "test one has no deadline"},
+		{"captures without deadline", func(b *bay) { b.plan.Captures.Commands = [][]string{{"snapshot"}} }, "captures have no deadline"},
 		{"no judge", func(b *bay) { b.set = func(o *Options) { o.Judge = nil } }, "judge are required"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -221,4 +223,88 @@ func TestPlansThatCannotBeRun(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A disk of ours that fails in the last cell of a run whose gates were decided
+// before must not look like the run's end.
+func TestOurOwnFaultInTheLastCell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBay(t, planOf(names(1), testOf("one", "one", evidence.ScopeNode, names(1))))
+		b.rack.on("n01", "work", func(context.Context, evidence.Task, io.Writer, io.Writer) evidence.Exit {
+			return evidence.Exit{Class: evidence.ClassSignal, Detail: "KILL"}
+		})
+		if err := b.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.rack.on("n01", "stuck", func(ctx context.Context, _ evidence.Task, _, _ io.Writer) evidence.Exit {
+			if err := os.Mkdir(b.dir+"/cells/one/n01.r1/2/raw/stuck.n01/exit.json", 0o755); err != nil {
+				t.Error(err)
+			}
+			_ = wait(context.WithoutCancel(ctx), time.Hour)
+			return code(0)
+		})
+		b.check.drive = func(ctx context.Context, bench checks.Bench) error {
+			_, err := bench.Exec(ctx, "stuck", checks.Command{Node: "n01", Argv: []string{"stuck"}})
+			return err
+		}
+		b.set = func(o *Options) { o.RetryClasses = []evidence.Class{evidence.ClassSignal} }
+		err := b.run(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "exit.json") || !strings.Contains(err.Error(), "resumable") {
+			t.Errorf("want the disk's error: %v", err)
+		}
+		_ = wait(t.Context(), time.Hour)
+	})
+}
+
+func TestStartCapturesThatAKillLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := names(2)
+		plan := planOf(nodes, testOf("one", "one", evidence.ScopeNode, nodes))
+		plan.Captures = evidence.Captures{Commands: [][]string{{"first"}, {"second"}}, Deadline: evidence.Duration(time.Minute)}
+		begin := func() *bay {
+			b := newBay(t, plan)
+			for _, node := range nodes {
+				b.rack.on(node, "first", lasting(2*time.Second, "1"))
+				b.rack.on(node, "second", lasting(2*time.Second, "2"))
+				b.rack.on(node, "work", lasting(10*time.Second, "1"))
+			}
+			return b
+		}
+		b := begin()
+		early, late := b.dir+"-early", b.dir+"-late"
+		copied := make(chan error, 2)
+		time.AfterFunc(3*time.Second, func() { copied <- os.CopyFS(early, os.DirFS(b.dir)) }) // among the captures
+		time.AfterFunc(9*time.Second, func() { copied <- os.CopyFS(late, os.DirFS(b.dir)) })  // among the cells
+		if err := b.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := <-copied; err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, dir := range []string{early, late} {
+			killed := begin()
+			killed.dir = dir
+			if err := killed.run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, r := range killed.events(evidence.EventCapture) {
+				// The killed process left the directory of one that it was making.
+				got = append(got, strings.TrimSuffix(strings.TrimPrefix(r.Path, "captures/one/"), ".2"))
+			}
+			slices.Sort(got)
+			want(t, dir, got, []string{
+				"end/n01/1-first", "end/n01/2-second", "end/n02/1-first", "end/n02/2-second",
+				"start/n01/1-first", "start/n01/2-second", "start/n02/1-first", "start/n02/2-second",
+			})
+			starts := killed.events(evidence.EventAttemptStart)
+			for _, r := range killed.events(evidence.EventCapture) {
+				if strings.Contains(r.Path, "/start/") && r.Seq > starts[0].Seq {
+					t.Errorf("%s: %s was captured after the first cell began", dir, r.Path)
+				}
+			}
+		}
+	})
 }

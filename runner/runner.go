@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rackproof/rackproof/checks"
@@ -92,18 +93,23 @@ type run struct {
 	nodes   *nodeBook
 	leases  *leases
 	faults  *faultBook
+	pending *phaseCount
 	events  chan<- Progress
 	fail    context.CancelCauseFunc // ends the run because of our own fault
+	// fault is the first fault of our own. The context's cause does not do:
+	// it may be an earlier stop.
+	fault atomic.Pointer[runError]
 }
 
 // Run executes what the store's journal does not prove complete, and returns
 // nil when all of it is, whatever the verdict. It does not seal.
 //
-// On a store that was reopened it first undoes faults that were left open,
-// then compares who the nodes are with the journal, and goes on. A cell is
-// complete when it has an attempt that was not cut and either passed or used
-// up its retries. A cell that was skipped because of its node is tried again
-// unless the run had been closed since; then only RetryClasses brings it
+// On a store that was reopened it first undoes faults that were left open, on
+// nodes that are still the machines that the journal knows, then compares the
+// others, and goes on. A cell is complete when it has an attempt that was not
+// cut and either passed, was measured where no threshold judges it alone, or
+// used up its retries. A cell that was skipped because of its node is tried
+// again unless the run had been closed since; then only RetryClasses brings it
 // back. Cells that a gate kept from running are run when a later decision of
 // that gate, after retried cells, allows them.
 //
@@ -161,11 +167,15 @@ func newRun(o Options, events chan<- Progress, fail context.CancelCauseFunc) (*r
 	if err := r.checkVersions(); err != nil {
 		return nil, err
 	}
+	if err := r.checkDeadlines(); err != nil {
+		return nil, err
+	}
 	records := o.Store.Records()
 	r.history = readHistory(records)
 	r.nodes = newNodeBook(r.history.identities)
 	r.faults = &faultBook{open: r.history.openFaults}
 	r.leases = newLeases()
+	r.pending = newPhaseCount()
 	cells, err := r.loadCells(records)
 	if err != nil {
 		return nil, err
@@ -190,6 +200,20 @@ func (r *run) checkVersions() error {
 	return nil
 }
 
+// checkDeadlines refuses a plan that leaves a deadline to whoever runs it:
+// everything that decides is in the plan.
+func (r *run) checkDeadlines() error {
+	for _, test := range r.plan.Tests {
+		if test.Deadline <= 0 {
+			return fmt.Errorf("plan: test %s has no deadline: make the plan again", test.Name)
+		}
+	}
+	if len(r.plan.Captures.Commands) > 0 && r.plan.Captures.Deadline <= 0 {
+		return errors.New("plan: its captures have no deadline: make the plan again")
+	}
+	return nil
+}
+
 // execute does the run's work in order. It returns early, with nil, when the
 // run is stopped; finish tells that from completion.
 func (r *run) execute(ctx context.Context) error {
@@ -202,11 +226,11 @@ func (r *run) execute(ctx context.Context) error {
 	if err := r.checkDisk(); err != nil {
 		return err
 	}
+	defer r.leases.release()
 	r.undoLeftovers(ctx)
 	if err := r.identifyAll(ctx); err != nil {
 		return err
 	}
-	defer r.leases.release()
 	r.leaseAll(ctx)
 	if err := r.runPhases(ctx); err != nil {
 		return &runError{err}
@@ -219,12 +243,15 @@ func (r *run) execute(ctx context.Context) error {
 
 // finish turns the end of execute into Run's error and records a stop.
 func (r *run) finish(ctx context.Context, err error) error {
-	if err == nil && r.complete() {
+	own := r.fault.Load()
+	if own == nil {
+		errors.As(err, &own)
+	}
+	if err == nil && own == nil && r.complete() {
 		return r.faults.stillOpen()
 	}
 	cause := context.Cause(ctx)
-	var own *runError
-	if errors.As(err, &own) || errors.As(cause, &own) {
+	if own != nil {
 		stopped := fmt.Errorf("run %s: stopped, resumable once this is mended: %w", r.o.Store.Run(), own.err)
 		if full := (*evidence.JournalFull)(nil); errors.As(own.err, &full) {
 			return stopped
@@ -272,7 +299,11 @@ func (e *runError) Error() string { return e.err.Error() }
 func (e *runError) Unwrap() error { return e.err }
 
 // broken ends the run because our own machine failed: what runs is cancelled.
-func (r *run) broken(err error) { r.fail(&runError{err}) }
+func (r *run) broken(err error) {
+	fault := &runError{err}
+	r.fault.CompareAndSwap(nil, fault)
+	r.fail(fault)
+}
 
 // append writes a journal record; a journal that cannot be written ends the
 // run.

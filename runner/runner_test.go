@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -340,5 +341,113 @@ func TestJournalFullIsReportedAndNotRecorded(t *testing.T) {
 		if err := store.Close(); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// What the fleet shares is loaded by one cell at a time, whatever nodes the
+// cells are on; what a node has for itself is not.
+func TestSharedLoads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := names(4)
+		loads := map[string][]string{"files": {"storage"}, "burn": {"cpu", "gpu"}, "failover": {"storage", "fabric"}, "ring": {"fabric"}, "draw": {"power"}}
+		var tests []evidence.Test
+		for _, name := range []string{"burn", "files", "failover", "ring", "draw"} {
+			spec := testOf(name, "one", evidence.ScopeNode, nodes)
+			spec.Loads = loads[name]
+			tests = append(tests, spec)
+		}
+		whole := testOf("whole", "one", evidence.ScopeFleet, nodes)
+		whole.Loads = []string{"storage"}
+		b := newBay(t, planOf(nodes, append(tests, whole)...))
+		for i, n := range nodes {
+			b.rack.on(n, "work", lasting(time.Duration(i+1)*time.Second, "1"))
+		}
+		if err := b.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		running := make(map[string]string) // by cell: its test
+		together := make(map[string]int)   // by load: the most cells at once
+		for _, r := range b.records {
+			switch r.Event {
+			case evidence.EventAttemptStart:
+				running[r.Cell], _, _ = strings.Cut(r.Cell, "/")
+			case evidence.EventAttemptEnd:
+				delete(running, r.Cell)
+			}
+			now := make(map[string]int)
+			for _, test := range running {
+				for _, load := range append(loads[test], map[string][]string{"whole": {"storage"}}[test]...) {
+					now[load]++
+				}
+			}
+			for load, n := range now {
+				together[load] = max(together[load], n)
+			}
+		}
+		want(t, "cells at once", together, map[string]int{"cpu": 4, "gpu": 4, "storage": 1, "fabric": 1, "power": 1})
+		want(t, "attempts", len(b.attempts()), len(b.plan.Cells))
+	})
+}
+
+func TestAStopStopsWhatDependsOnIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := names(2)
+		var tests []evidence.Test
+		for _, phase := range []string{"base", "left", "right", "both", "after", "beside"} {
+			tests = append(tests, testOf(phase, phase, evidence.ScopeNode, nodes))
+		}
+		b := newBay(t, planOf(nodes, tests...))
+		for i, depends := range [][]string{nil, {"base"}, {"base"}, {"right", "left"}, nil, {"right"}} {
+			b.plan.Phases[i].DependsOn = depends
+		}
+		b.plan.Phases[1].Gate.OnFail = "stop"
+		b.rack.on("n02", "work", func(ctx context.Context, task evidence.Task, out, errs io.Writer) evidence.Exit {
+			if strings.Contains(task.Mark, "/left/") {
+				return printing("0")(ctx, task, out, errs)
+			}
+			return printing("1")(ctx, task, out, errs)
+		})
+		for range 2 { // and the same when it is resumed
+			if err := b.run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			results := b.results()
+			for _, c := range b.plan.Cells {
+				r := results[c.ID]
+				if c.Test == "both" || c.Test == "after" {
+					if r.Skipped == nil || r.Skipped.Class != evidence.ClassNotRun || !strings.Contains(r.Skipped.Detail, "phase left") {
+						t.Errorf("%s: want not run because of phase left: %+v", c.ID, r)
+					}
+				} else if len(r.Attempts) != 1 {
+					t.Errorf("%s: want one attempt: %+v", c.ID, r)
+				}
+			}
+		}
+	})
+}
+
+func TestPendingInProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := names(3)
+		one := testOf("one", "one", evidence.ScopeNode, nodes)
+		one.Retries = 1
+		b := newBay(t, planOf(nodes, one))
+		b.plan.Parallel = 1
+		b.rack.on("n01", "work", printing("0"))
+		b.rack.kill("n02", evidence.ClassAuth)
+		if err := b.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range b.progress {
+			if p.Cell != "" || p.Kind == ProgressPhaseStart {
+				got = append(got, fmt.Sprintf("%s %s %d", p.Kind, p.Cell, p.Pending))
+			}
+		}
+		want(t, "progress", strings.Join(got, "\n"), strings.Join([]string{
+			"phase_start  3",
+			"cell_start one/n01.r1 3", "cell_end one/n01.r1 3", "cell_start one/n01.r1 3", "cell_end one/n01.r1 2",
+			"skip one/n02.r1 1", "cell_start one/n03.r1 1", "cell_end one/n03.r1 0",
+		}, "\n"))
 	})
 }

@@ -11,6 +11,11 @@ import (
 // cells behind it, so each node serves its cells in the plan's order, a cell
 // of the whole set is never starved, and the first in the queue always gets
 // its turn: there is no deadlock.
+//
+// Storage, fabric and power are one thing that all nodes share. A cell holds
+// those that its test loads as it holds its nodes, and by the same rule, so
+// that what it measures is what it did alone: cells of one load run one after
+// another, in the plan's order, even on different nodes.
 type queue struct {
 	waiting  []*cellState
 	running  []*cellState
@@ -18,13 +23,27 @@ type queue struct {
 	nodes    int // in the fleet
 }
 
+// sharedLoads are those of loads that the whole fleet shares. Cpu and gpu are
+// a node's own, and the node's lock serves them.
+func sharedLoads(loads []string) []string {
+	return slices.DeleteFunc(slices.Clone(loads), func(load string) bool {
+		return load != "storage" && load != "fabric" && load != "power"
+	})
+}
+
 // next takes the cells out of the queue that may start now.
 func (q *queue) next() []*cellState {
-	taken := make(map[string]bool)
-	for _, c := range q.running {
+	taken, loaded := make(map[string]bool), make(map[string]bool)
+	take := func(c *cellState) {
 		for _, node := range c.locks {
 			taken[node] = true
 		}
+		for _, load := range c.loads {
+			loaded[load] = true
+		}
+	}
+	for _, c := range q.running {
+		take(c)
 	}
 	var starting []*cellState
 	kept := q.waiting[:0:0]
@@ -36,10 +55,9 @@ func (q *queue) next() []*cellState {
 			kept = append(kept, q.waiting[i:]...)
 			break
 		}
-		free := !slices.ContainsFunc(c.locks, func(node string) bool { return taken[node] })
-		for _, node := range c.locks {
-			taken[node] = true
-		}
+		free := !slices.ContainsFunc(c.locks, func(node string) bool { return taken[node] }) &&
+			!slices.ContainsFunc(c.loads, func(load string) bool { return loaded[load] })
+		take(c)
 		if free {
 			starting = append(starting, c)
 			q.running = append(q.running, c)

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strconv"
@@ -112,8 +113,19 @@ const maxExec = 128<<10 - 1
 // scriptPrefix begins the names of the script's own variables.
 const scriptPrefix = "rp_"
 
-// forcedEnv is the environment that no task can change.
-var forcedEnv = [...]string{"LC_ALL=C", "NO_COLOR=1", "TERM=dumb", "TZ=UTC"}
+// forcedEnv is the environment of every command, which no task can change:
+// tools print what their parsers were written for, and nothing for a terminal.
+var forcedEnv = map[string]string{
+	"LC_ALL": "C", "LANG": "C", "TERM": "dumb", "NO_COLOR": "1", "TZ": "UTC", "COLUMNS": "200",
+}
+
+// environment is own below the forced environment.
+func environment(own map[string]string) map[string]string {
+	env := make(map[string]string, len(own)+len(forcedEnv))
+	maps.Copy(env, own)
+	maps.Copy(env, forcedEnv)
+	return env
+}
 
 // Supervised is one command as the supervising script gets it.
 type Supervised struct {
@@ -164,10 +176,11 @@ func Supervise(t evidence.Task) (Supervised, error) {
 	return s, nil
 }
 
-// taskEnv is the forced environment, the task's own and the mark.
+// taskEnv is the task's own environment, the forced one and the mark.
 func taskEnv(t evidence.Task) ([]string, error) {
-	names := make([]string, 0, len(t.Env))
-	for name := range t.Env {
+	all := environment(t.Env)
+	names := make([]string, 0, len(all))
+	for name := range all {
 		if !envName(name) {
 			return nil, fmt.Errorf("environment variable %q: want letters, digits and underscores, not beginning with a digit", name)
 		}
@@ -179,9 +192,8 @@ func taskEnv(t evidence.Task) ([]string, error) {
 	sort.Strings(names)
 	var env []string
 	for _, name := range names {
-		env = append(env, name+"="+t.Env[name])
+		env = append(env, name+"="+all[name])
 	}
-	env = append(env, forcedEnv[:]...)
 	if t.Mark != "" {
 		env = append(env, "RACKPROOF_MARK="+t.Mark)
 	}

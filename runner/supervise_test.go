@@ -342,12 +342,16 @@ func TestSuperviseRefuses(t *testing.T) {
 
 func TestParseSupervised(t *testing.T) {
 	task := evidence.Task{
-		Mark: "m/1", Argv: []string{"prog", "--", "A=b", "it's", "new\nline", ""}, Env: map[string]string{"X": "y z", "PATH": "/a:/b"},
+		Mark: "m/1", Argv: []string{"prog", "--", "A=b", "it's", "new\nline", ""}, Env: map[string]string{"X": "y z", "PATH": "/a:/b", "LC_ALL": "de_DE"},
 		Stdin: []byte("12345"), Deadline: 1500 * time.Millisecond,
 	}
 	s, err := runner.Supervise(task)
 	if err != nil {
 		t.Fatal(err)
+	}
+	env := []string{"COLUMNS=200", "LANG=C", "LC_ALL=C", "NO_COLOR=1", "PATH=/a:/b", "TERM=dumb", "TZ=UTC", "X=y z", "RACKPROOF_MARK=m/1"}
+	if !slices.Equal(s.Env, env) {
+		t.Errorf("environment is %q, want %q", s.Env, env)
 	}
 	for _, become := range []bool{false, true} {
 		line := s.Exec(become)

@@ -2,6 +2,7 @@ package thresholds
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/rackproof/rackproof/evidence"
 )
@@ -46,13 +47,13 @@ func newCell(p *evidence.Cell, nodes []string, result *evidence.CellResult, twic
 		c.retried = c.counts.Number
 	}
 	for i := range c.counts.Problems {
-		c.problems.add(&c.counts.Problems[i], nodes)
+		c.problems.add(&c.counts.Problems[i], nodes, true)
 	}
 	for i := range c.counts.Unmeasured {
-		c.problems.add(&c.counts.Unmeasured[i], nodes)
+		c.problems.add(&c.counts.Unmeasured[i], nodes, false)
 	}
 	if twice {
-		c.problems.add(&evidence.Problem{Class: evidence.ClassUnparsable, Detail: "there are two results for the cell " + p.ID}, nodes)
+		c.problems.add(&evidence.Problem{Class: evidence.ClassUnparsable, Detail: "there are two results for the cell " + p.ID}, nodes, false)
 	}
 	return c
 }
@@ -112,8 +113,10 @@ type problems struct {
 }
 
 // add sorts one problem in. One whose node is not in the cell hits the whole
-// cell: it is not known what else it means.
-func (ps *problems) add(p *evidence.Problem, nodes []string) {
+// cell: it is not known what else it means. Measurements may mend how a step
+// ended, where its class says so (mendable); what Measure itself reports they
+// never do, for it has seen them.
+func (ps *problems) add(p *evidence.Problem, nodes []string, mendable bool) {
 	if p.Class == evidence.ClassOK {
 		return
 	}
@@ -123,11 +126,11 @@ func (ps *problems) add(p *evidence.Problem, nodes []string) {
 		}
 	}
 	keep(&ps.worst)
-	proof := p.Class.ProvedByMeasure()
+	proof := mendable && p.Class.ProvedByMeasure()
 	if !proof {
 		keep(&ps.worstBlocking)
 	}
-	if p.Node == "" || !contains(nodes, p.Node) {
+	if p.Node == "" || !slices.Contains(nodes, p.Node) {
 		if proof {
 			keep(&ps.wholeProof)
 		} else {
@@ -145,15 +148,6 @@ func (ps *problems) add(p *evidence.Problem, nodes []string) {
 	at := (*byNode)[p.Node]
 	keep(&at)
 	(*byNode)[p.Node] = at
-}
-
-func contains(list []string, want string) bool {
-	for _, s := range list {
-		if s == want {
-			return true
-		}
-	}
-	return false
 }
 
 // blocking is the problem because of which a measurement of s does not count

@@ -13,6 +13,10 @@ import (
 // than any run gives, and few enough for memory.
 const maxExpected = 1 << 22
 
+// crowded is said of the list that brings all lists of a plan over the limit,
+// and of each that follows: every list is kept until the plan is judged.
+var crowded = fmt.Sprintf("the plan's thresholds expect more than %d subjects in all", maxExpected)
+
 // subject is one expected subject, taken apart.
 type subject struct {
 	name  evidence.Subject
@@ -37,6 +41,13 @@ func (j *judge) expand(patterns []string) *subjects {
 	}
 	s := &subjects{grouping: map[string]*grouping{}}
 	j.subjects[key] = s
+	if j.expanded <= maxExpected {
+		j.expanded += j.count(patterns)
+	}
+	if j.expanded > maxExpected {
+		s.problem = crowded
+		return s
+	}
 	names, err := evidence.ExpandSubjects(patterns)
 	switch {
 	case err != nil:
@@ -53,6 +64,20 @@ func (j *judge) expand(patterns []string) *subjects {
 		s.index[name] = int32(i)
 	}
 	return s
+}
+
+// count is how many subjects the patterns stand for, before any is written
+// out; at most one more than the limit.
+func (j *judge) count(patterns []string) int {
+	total := 0
+	for _, pattern := range patterns {
+		n := 1
+		for level := range strings.SplitSeq(pattern, "/") {
+			n = min(n*len(j.set(level)), maxExpected+1)
+		}
+		total = min(total+n, maxExpected+1)
+	}
+	return total
 }
 
 // group is what one finding is about.
@@ -146,7 +171,7 @@ func axes(t *evidence.Threshold) []axis {
 	for _, label := range slices.Sorted(maps.Keys(t.At)) {
 		a := axis{label: label}
 		for _, v := range t.At[label] {
-			if !contains(a.values, v) {
+			if !slices.Contains(a.values, v) {
 				a.values = append(a.values, v)
 			}
 		}

@@ -38,6 +38,8 @@ func (j *judge) judgeTest(t *test) {
 	}
 }
 
+var tooMany = fmt.Sprintf("it expects more than %d measurements", maxExpected)
+
 // judgeThreshold adds the findings of one threshold to its test.
 func (j *judge) judgeThreshold(t *test, plan *evidence.Threshold) {
 	reject := func(reason string) {
@@ -57,6 +59,10 @@ func (j *judge) judgeThreshold(t *test, plan *evidence.Threshold) {
 		reject(subjects.problem)
 		return
 	}
+	if repeat := max(1, t.plan.Repeat); repeat > maxExpected/len(subjects.list) {
+		reject(tooMany)
+		return
+	}
 	groups := j.groups(subjects, plan)
 	if groups.problem != "" {
 		reject(groups.problem)
@@ -70,7 +76,7 @@ func (j *judge) judgeThreshold(t *test, plan *evidence.Threshold) {
 		}
 	}
 	if !x.expect() {
-		reject(fmt.Sprintf("it expects more than %d measurements", maxExpected))
+		reject(tooMany)
 		return
 	}
 	x.collect()

@@ -45,7 +45,7 @@ func (j *judge) standing(tests []*test) standing {
 			problem, outcome := c.open()
 			switch {
 			case problem == nil:
-			case problem.Node != "" && contains(c.nodes, problem.Node):
+			case problem.Node != "" && slices.Contains(c.nodes, problem.Node):
 				bad[problem.Node] = true
 			case len(c.nodes) == 1 || len(c.nodes) > 0 && len(c.nodes) < len(t.nodes):
 				for _, n := range c.nodes {

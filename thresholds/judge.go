@@ -69,6 +69,7 @@ type judge struct {
 	labels   map[string]bool                 // labels that any node has
 	sets     map[string][]string             // node sets that were parsed
 	subjects map[string]*subjects            // by their patterns
+	expanded int                             // subjects of all of them
 	scratch  scratch
 }
 

@@ -118,6 +118,9 @@ func TestNoMeasurementIsNeverAPass(t *testing.T) {
 			b.first(cell).Unmeasured = []evidence.Problem{{Class: evidence.ClassOutputCut, Detail: "raw/x is gone"}}
 			b.first(cell).Measurements = b.first(cell).Measurements[1:]
 		}, evidence.Error, "n2", "n2/gpu0 at size=1GiB in repetition 1: no measurement counts: output-cut: raw/x is gone"},
+		{"output cut, seen by the check, beside whole measurements", func(b *bench) {
+			b.first(cell).Unmeasured = []evidence.Problem{{Node: "n2", Class: evidence.ClassOutputCut, Detail: "half a document"}}
+		}, evidence.Error, "n2", "n2/gpu0 at size=1GiB in repetition 1: no measurement counts: output-cut: half a document (and 3 more of 8)"},
 		{"unmeasured by the check", func(b *bench) {
 			b.first(cell).Unmeasured = []evidence.Problem{{Node: "n2", Class: evidence.ClassToolVersion, Detail: "too old"}}
 		}, evidence.Inconclusive, "n2", "n2/gpu0 at size=1GiB in repetition 1: no measurement counts: tool-version: too old (and 3 more of 8)"},
@@ -158,6 +161,14 @@ func TestNoMeasurementIsNeverAPass(t *testing.T) {
 			}
 			t.At = map[string][]string{"a": many, "b": many, "c": many, "d": many, "e": many, "f": many}
 		}), evidence.Inconclusive, "fleet", "it expects more than 4194304 measurements"},
+		{"hostile number of repetitions", func(b *bench) { b.plan.Tests[0].Repeat = 1 << 40 }, evidence.Inconclusive, "fleet", "it expects more than 4194304 measurements"},
+		{"hostile number of subjects", func(b *bench) {
+			more := b.plan.Tests[0].Thresholds[0]
+			for i := range 100 {
+				more.Name, more.Subjects = fmt.Sprintf("more%d", i), []string{fmt.Sprintf("x%d-[1-65536]/gpu[0-63]", i)}
+				b.plan.Tests[0].Thresholds = append(b.plan.Tests[0].Thresholds, more)
+			}
+		}, evidence.Inconclusive, "fleet", "the plan's thresholds expect more than 4194304 subjects in all"},
 		{"no threshold", func(b *bench) { b.plan.Tests[0].Thresholds = nil }, evidence.Inconclusive, "fleet", "the test has no threshold"},
 		{"no test", func(b *bench) { b.plan.Tests, b.plan.Cells, b.plan.Phases = nil, nil, nil }, evidence.Inconclusive, "fleet", "the plan has no test"},
 		{"no cell", func(b *bench) { b.plan.Cells = nil }, evidence.Inconclusive, "n1", "n1/gpu0 at size=1GiB in repetition 1: no cell of the plan measures it (and 7 more of 8)"},

@@ -113,15 +113,6 @@ var spellings = map[string]string{
 	"lpm": "l/min",
 }
 
-// Units returns the known units.
-func Units() []string {
-	names := make([]string, len(units))
-	for i, u := range units {
-		names[i] = u.name
-	}
-	return names
-}
-
 // Known reports whether unit is in the table of units. Spelling counts: "b"
 // is bits and "B" is bytes.
 func Known(unit string) bool { return find(unit) != nil }

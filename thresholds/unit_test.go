@@ -3,12 +3,12 @@ package thresholds
 import "testing"
 
 func TestKnown(t *testing.T) {
-	for _, u := range Units() {
-		if !Known(u) {
-			t.Errorf("%q is listed and not known", u)
+	for _, u := range units {
+		if !Known(u.name) {
+			t.Errorf("%q is listed and not known", u.name)
 		}
-		if Hint(u, u) != "" {
-			t.Errorf("hint between %q and itself", u)
+		if Hint(u.name, u.name) != "" {
+			t.Errorf("hint between %q and itself", u.name)
 		}
 	}
 	for _, u := range []string{"", "gb/s", "GBps", "IOPS", "KB", "°C", "widgets", "GB/s "} {

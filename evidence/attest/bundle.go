@@ -15,13 +15,13 @@ import (
 	"github.com/rackproof/rackproof/evidence"
 )
 
-// MediaBundle is the only Sigstore bundle that is written and read.
-const MediaBundle = "application/vnd.dev.sigstore.bundle.v0.3+json"
+// mediaBundle is the only Sigstore bundle that is written and read.
+const mediaBundle = "application/vnd.dev.sigstore.bundle.v0.3+json"
 
 // encodeBundle wraps one DSSE signature into a Sigstore bundle.
 func encodeBundle(payload, sig []byte, keyID, hint string) ([]byte, error) {
 	text, err := protojson.Marshal(&bundlev1.Bundle{
-		MediaType: MediaBundle,
+		MediaType: mediaBundle,
 		VerificationMaterial: &bundlev1.VerificationMaterial{
 			Content: &bundlev1.VerificationMaterial_PublicKey{
 				PublicKey: &commonv1.PublicKeyIdentifier{Hint: hint},
@@ -100,8 +100,8 @@ func decodeBundle(data []byte) (envelope, error) {
 	if err := evidence.DecodeStrict(data, &b); err != nil {
 		return envelope{}, err
 	}
-	if b.MediaType != MediaBundle {
-		return envelope{}, fmt.Errorf("mediaType %q: want %q", b.MediaType, MediaBundle)
+	if b.MediaType != mediaBundle {
+		return envelope{}, fmt.Errorf("mediaType %q: want %q", b.MediaType, mediaBundle)
 	}
 	// Sigstore's own schema has the last word on the parts that are passed over.
 	if err := protojson.Unmarshal(data, new(bundlev1.Bundle)); err != nil {

@@ -89,7 +89,7 @@ func FuzzEnvelope(f *testing.F) {
 	f.Add(good[:len(good)/2])
 	f.Add(bytes.Replace(good, []byte(`"payload"`), []byte(`"Payload"`), 1))
 	f.Add([]byte(`{}`))
-	f.Add([]byte(`{"mediaType":"` + MediaBundle + `","verificationMaterial":{"publicKey":{}},"dsseEnvelope":{"signatures":[{}]}}`))
+	f.Add([]byte(`{"mediaType":"` + mediaBundle + `","verificationMaterial":{"publicKey":{}},"dsseEnvelope":{"signatures":[{}]}}`))
 	f.Fuzz(func(t *testing.T, bundle []byte) {
 		if state, digest := check(t, bundle); state == OK && digest != evidence.DigestOf(r.payload) {
 			t.Errorf("a bundle passes without the signed payload: %q", bundle)

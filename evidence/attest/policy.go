@@ -40,8 +40,9 @@ type Role struct {
 	Quorum int      `json:"quorum"`
 }
 
-// Require is what must hold beside the signature. A MaxAge of zero sets no
-// limit; an empty list of Runbooks accepts every runbook.
+// Require is what must hold beside the signature. MaxAge is of the oldest
+// attempt that counts, by the run's own claim, and zero sets no limit; an
+// empty list of Runbooks accepts every runbook.
 type Require struct {
 	Level    Level             `json:"level"`
 	MaxAge   evidence.Duration `json:"maxAge,omitzero"`
@@ -50,6 +51,8 @@ type Require struct {
 }
 
 // Accept is what a verifier puts up with. The zero value accepts none of it.
+// A cell counts once as Retried, and once more for each further attempt beyond
+// those that its plan allows.
 type Accept struct {
 	Simulated   bool `json:"simulated,omitempty"`
 	Narrowed    bool `json:"narrowed,omitempty"`

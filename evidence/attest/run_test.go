@@ -252,7 +252,7 @@ func signedPayload(t *testing.T, s Signer, kind string, payload []byte) []byte {
 	hint, err := Hint(s.Public())
 	must(t, err)
 	b := looseBundle{
-		"mediaType":            MediaBundle,
+		"mediaType":            mediaBundle,
 		"verificationMaterial": map[string]any{"publicKey": map[string]any{"hint": hint}},
 		"dsseEnvelope": map[string]any{
 			"payloadType": kind,

@@ -58,11 +58,11 @@ func Parse(text string, groups func(name string) ([]string, bool)) ([]string, er
 	return names, nil
 }
 
-// CheckName says why name cannot be the name of a node; nil means that it
+// checkName says why name cannot be the name of a node; nil means that it
 // can. A name has 1 to 255 of the characters A-Z a-z 0-9 . _ - and begins
 // with a letter, a digit or "_", so that no command can take it for an
 // option.
-func CheckName(name string) error {
+func checkName(name string) error {
 	if name == "" {
 		return &Error{Summary: "Empty name", Detail: "A node needs a name."}
 	}

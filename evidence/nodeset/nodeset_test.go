@@ -235,8 +235,8 @@ func TestCheckName(t *testing.T) {
 		"": false, "-v": false, ".": false, "a b": false, "a/b": false, "ä": false, "a\x00": false,
 		strings.Repeat("a", 255): true, strings.Repeat("a", 256): false,
 	} {
-		if err := CheckName(name); (err == nil) != good {
-			t.Errorf("CheckName(%.20q) = %v", name, err)
+		if err := checkName(name); (err == nil) != good {
+			t.Errorf("checkName(%.20q) = %v", name, err)
 		}
 	}
 }
@@ -264,7 +264,7 @@ func FuzzNodeset(f *testing.F) {
 			t.Fatalf("%q: %d names", text, len(names))
 		}
 		for _, n := range names {
-			if err := CheckName(n); err != nil {
+			if err := checkName(n); err != nil {
 				t.Fatalf("%q gives the name %q: %v", text, n, err)
 			}
 		}

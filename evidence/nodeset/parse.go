@@ -111,7 +111,7 @@ func (p *parser) group() ([]string, error) {
 		return fail("Unknown group", fmt.Sprintf("There is no group named %q.", name))
 	}
 	for _, n := range names {
-		if err := CheckName(n); err != nil {
+		if err := checkName(n); err != nil {
 			detail := err.Error()
 			if e := (*Error)(nil); errors.As(err, &e) {
 				detail = e.Detail

@@ -3,15 +3,18 @@ package sshd32_test
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"io/fs"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"testing/fstest"
 
 	"github.com/rackproof/rackproof/checks"
 	"github.com/rackproof/rackproof/evidence"
@@ -24,34 +27,77 @@ import (
 // and a pass.
 func TestNoMeasurementIsNeverAPass(t *testing.T) {
 	m := newMutator(t)
+	var mutations []mutation
 	for i := range m.results {
-		m.cell(i)
+		mutations = append(mutations, m.ofCell(i)...)
 	}
+	work := make(chan mutation)
+	var group sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for mutation := range work {
+				if m.judge(mutation) == evidence.Pass {
+					t.Errorf("%s, %s, %s: still a pass", mutation.kind, m.results[mutation.cell].Cell.ID, mutation.what)
+				}
+			}
+		})
+	}
+	count := map[string]int{}
+	for _, mutation := range mutations {
+		count[mutation.kind]++
+		work <- mutation
+	}
+	close(work)
+	group.Wait()
+
 	for _, kind := range []string{"drop cell", "drop attempt", "drop node", "drop step", "drop file", "empty file", "halve file", "number to N/A", "drop subject"} {
-		if m.count[kind] == 0 {
+		if count[kind] == 0 {
 			t.Errorf("no mutation of kind %q was made", kind)
 		}
+		t.Logf("%6d  %s", count[kind], kind)
 	}
-	total := 0
-	for kind, n := range m.count {
-		t.Logf("%6d  %s", n, kind)
-		total += n
+	t.Logf("%6d  mutations, none of which may be a pass", len(mutations))
+}
+
+// A mutation is one damage to one cell.
+type mutation struct {
+	kind, what string
+	cell       int
+	// result replaces the cell's result; or else
+	result *evidence.CellResult
+	// change damages the files of attempt number, and everything is derived
+	// again from them; or else, with no change, the journal has no attempt.
+	number int
+	change func(files)
+}
+
+// files are an attempt's, by path inside the run directory.
+type files map[string][]byte
+
+func (f files) below(dir string) []string {
+	var paths []string
+	for name := range f {
+		if strings.HasPrefix(name, dir+"/") {
+			paths = append(paths, name)
+		}
 	}
-	t.Logf("%6d  mutations, none of them a pass", total)
+	slices.Sort(paths)
+	return paths
+}
+
+func (f files) dropBelow(dir string) {
+	for _, name := range f.below(dir) {
+		delete(f, name)
+	}
 }
 
 type mutator struct {
-	t       *testing.T
-	plan    *evidence.Plan
-	records []evidence.Record
-	catalog checks.Catalog
-	results []evidence.CellResult // of the undamaged run
-	run     string
-	scratch string
-	count   map[string]int
-	// touched are the paths that a mutation wrote or removed, to be restored
-	// from the undamaged run.
-	touched []string
+	t        *testing.T
+	plan     *evidence.Plan
+	records  map[string][]evidence.Record // by cell
+	catalog  checks.Catalog
+	results  []evidence.CellResult // of the undamaged run
+	attempts map[string]files      // by directory
 }
 
 func newMutator(t *testing.T) *mutator {
@@ -65,106 +111,104 @@ func newMutator(t *testing.T) *mutator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	catalog := checks.Builtin()
-	results := checks.Measure(catalog, bundle.Plan, bundle.Records, fsys)
-	if verdict := thresholds.Judge(bundle.Plan, results); verdict.Outcome != evidence.Pass {
+	m := &mutator{t: t, plan: bundle.Plan, records: map[string][]evidence.Record{}, catalog: checks.Builtin(), attempts: map[string]files{}}
+	m.results = checks.Measure(m.catalog, bundle.Plan, bundle.Records, fsys)
+	if verdict := thresholds.Judge(bundle.Plan, m.results); verdict.Outcome != evidence.Pass {
 		t.Fatalf("the undamaged run is %v, so damaging it shows nothing", verdict.Outcome)
 	}
-	return &mutator{
-		t: t, plan: bundle.Plan, records: bundle.Records, catalog: catalog, results: results,
-		run: shared.run, scratch: t.TempDir(), count: map[string]int{},
+	for _, r := range bundle.Records {
+		m.records[r.Cell] = append(m.records[r.Cell], r)
 	}
+	for _, result := range m.results {
+		for _, attempt := range result.Attempts {
+			dir := evidence.AttemptPath(result.Cell.ID, attempt.Number)
+			content := files{}
+			for _, f := range append(attempt.Files, evidence.File{Path: "attempt.json"}) {
+				content[path.Join(dir, f.Path)] = read(t, filepath.Join(shared.run, dir, f.Path))
+			}
+			m.attempts[dir] = content
+		}
+	}
+	return m
 }
 
-// cell makes every mutation of cell i.
-func (m *mutator) cell(i int) {
+// ofCell lists every mutation of cell i.
+func (m *mutator) ofCell(i int) []mutation {
 	cell := m.results[i].Cell
-	m.judge("drop cell", cell.ID, i, evidence.CellResult{
-		Cell: cell, Skipped: &evidence.Problem{Class: evidence.ClassNotRun, Detail: "dropped"},
-	})
-	m.remeasured("drop attempt", cell.ID, i, m.recordsOf(cell.ID, func(r evidence.Record) bool {
-		return r.Event != evidence.EventAttemptStart && r.Event != evidence.EventAttemptEnd
-	}), m.run)
-	m.subjects(i)
-
-	for _, attempt := range m.results[i].Attempts {
-		here := filepath.Join(m.scratch, fmt.Sprint(i))
-		from := filepath.Join("cells", filepath.FromSlash(cell.ID), strconv.Itoa(attempt.Number))
-		if err := os.CopyFS(filepath.Join(here, from), os.DirFS(filepath.Join(m.run, from))); err != nil {
-			m.t.Fatal(err)
-		}
-		a := attemptDir{root: here, dir: filepath.Join(here, from), cell: i, number: attempt.Number}
-		m.files(a)
-		m.steps(a, attempt.Attempt)
-		m.nodes(a, attempt.Attempt)
-		m.numbers(a, attempt)
-		if err := os.RemoveAll(here); err != nil {
-			m.t.Fatal(err)
-		}
+	all := []mutation{
+		{kind: "drop cell", what: "the whole", cell: i, result: &evidence.CellResult{
+			Cell: cell, Skipped: &evidence.Problem{Class: evidence.ClassNotRun, Detail: "dropped"},
+		}},
+		{kind: "drop attempt", what: "all records", cell: i},
 	}
+	all = append(all, m.subjects(i)...)
+	for _, attempt := range m.results[i].Attempts {
+		all = append(all, m.ofAttempt(i, attempt)...)
+	}
+	return all
 }
 
-type attemptDir struct {
-	root, dir    string
-	cell, number int
-}
-
-func (m *mutator) files(a attemptDir) {
-	for _, path := range m.rawFiles(a) {
-		whole := m.read(path)
-		name, _ := filepath.Rel(a.dir, path)
-		m.mutate("drop file", name, a, func() { m.remove(path) })
+func (m *mutator) ofAttempt(i int, attempt evidence.MeasuredAttempt) []mutation {
+	dir := evidence.AttemptPath(m.results[i].Cell.ID, attempt.Number)
+	var all []mutation
+	add := func(kind, what string, change func(files)) {
+		all = append(all, mutation{kind: kind, what: what, cell: i, number: attempt.Number, change: change})
+	}
+	content := m.attempts[dir]
+	for _, name := range content.below(path.Join(dir, "raw")) {
+		whole, short := content[name], strings.TrimPrefix(name, dir+"/")
+		add("drop file", short, func(f files) { delete(f, name) })
 		if len(whole) > 0 {
-			m.mutate("empty file", name, a, func() { m.write(path, nil) })
+			add("empty file", short, func(f files) { f[name] = nil })
 		}
 		if len(whole) > 1 {
-			m.mutate("halve file", name, a, func() { m.write(path, whole[:len(whole)/2]) })
+			add("halve file", short, func(f files) { f[name] = whole[:len(whole)/2] })
 		}
 	}
-}
-
-func (m *mutator) steps(a attemptDir, attempt evidence.Attempt) {
 	for _, step := range attempt.Steps {
-		m.mutate("drop step", step.Dir, a, func() { m.remove(filepath.Join(a.dir, "raw", step.Dir)) })
+		add("drop step", step.Dir, func(f files) { f.dropBelow(path.Join(dir, "raw", step.Dir)) })
 	}
-}
-
-func (m *mutator) nodes(a attemptDir, attempt evidence.Attempt) {
 	for _, node := range attempt.Nodes {
-		m.mutate("drop node", node, a, func() {
+		add("drop node", node, func(f files) {
 			for _, step := range attempt.Steps {
 				if step.Node == node {
-					m.remove(filepath.Join(a.dir, "raw", step.Dir))
+					f.dropBelow(path.Join(dir, "raw", step.Dir))
 				}
 			}
 		})
 	}
+	for _, source := range sources(attempt) {
+		file, place, ok := strings.Cut(source, ":")
+		if !ok {
+			m.t.Errorf("%s: source %q names no place in its file", dir, source)
+			continue
+		}
+		name := path.Join(dir, "raw", file)
+		damaged := m.blank(content[name], source, place)
+		add("number to N/A", source, func(f files) { f[name] = damaged })
+	}
+	return all
+}
+
+// sources are the places that the attempt's measurements name, each once.
+func sources(attempt evidence.MeasuredAttempt) []string {
+	var places []string
+	for _, measurement := range attempt.Measurements {
+		// What stands in brackets explains, and names no place.
+		source, _, _ := strings.Cut(measurement.Source, " (")
+		for place := range strings.SplitSeq(source, ",") {
+			if place = strings.TrimSpace(place); place != "" && !slices.Contains(places, place) {
+				places = append(places, place)
+			}
+		}
+	}
+	return places
 }
 
 var number = regexp.MustCompile(`[-+]?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?`)
 
-// numbers replaces what each source names: a JSON pointer ("stdout:/jobs/0"),
-// or lines ("stdout:3", "stdout:3-9"), by N/A.
-func (m *mutator) numbers(a attemptDir, attempt evidence.MeasuredAttempt) {
-	seen := map[string]bool{}
-	for _, measurement := range attempt.Measurements {
-		for _, source := range strings.Split(measurement.Source, ",") {
-			if source = strings.TrimSpace(source); source == "" || seen[source] {
-				continue
-			}
-			seen[source] = true
-			file, place, ok := strings.Cut(source, ":")
-			path := filepath.Join(a.dir, "raw", filepath.FromSlash(file))
-			if !ok {
-				m.t.Errorf("%s: source %q names no place in its file", measurement.Metric, source)
-				continue
-			}
-			m.mutate("number to N/A", source, a, func() { m.write(path, m.blank(m.read(path), source, place)) })
-		}
-	}
-}
-
-// blank is text with the numbers at place replaced by N/A.
+// blank is text with the numbers at place replaced by N/A; a place is a JSON
+// pointer ("/jobs/0") or lines ("3", "3-9").
 func (m *mutator) blank(text []byte, source, place string) []byte {
 	if strings.HasPrefix(place, "/") {
 		start := bytes.IndexByte(text, '{')
@@ -233,193 +277,121 @@ func setPointer(document any, path []string) bool {
 
 // subjects takes each subject's measurements away, as a check would that
 // forgot it.
-func (m *mutator) subjects(i int) {
+func (m *mutator) subjects(i int) []mutation {
 	subjects := map[evidence.Subject]bool{}
 	for _, attempt := range m.results[i].Attempts {
 		for _, measurement := range attempt.Measurements {
 			subjects[measurement.Subject] = true
 		}
 	}
-	for subject := range subjects {
+	var all []mutation
+	for _, subject := range slices.Sorted(maps.Keys(subjects)) {
 		result := m.results[i]
 		result.Attempts = slices.Clone(result.Attempts)
 		for j := range result.Attempts {
 			result.Attempts[j].Measurements = slices.DeleteFunc(slices.Clone(result.Attempts[j].Measurements),
 				func(x evidence.Measurement) bool { return x.Subject == subject })
 		}
-		m.judge("drop subject", string(subject), i, result)
+		all = append(all, mutation{kind: "drop subject", what: string(subject), cell: i, result: &result})
 	}
+	return all
 }
 
-// mutate makes one change in the copy of an attempt, redoes what an honest
-// recorder would have written, judges, and restores the copy.
-func (m *mutator) mutate(kind, what string, a attemptDir, change func()) {
-	m.t.Helper()
-	m.touched = nil
-	change()
-	digest := m.redo(a)
-	cell := m.results[a.cell].Cell.ID
-	records := m.recordsOf(cell, func(evidence.Record) bool { return true })
-	for i := range records {
-		if records[i].Event == evidence.EventAttemptEnd && records[i].Attempt == a.number {
-			records[i].Document = digest
-		}
-	}
-	m.remeasured(kind, cell+": "+what, a.cell, records, a.root)
-	for _, path := range m.touched {
-		name, err := filepath.Rel(a.root, path)
-		if err != nil {
-			m.t.Fatal(err)
-		}
-		m.restore(filepath.Join(m.run, name), path)
-	}
-}
-
-// restore puts the file or folder at path back as it was in the run.
-func (m *mutator) restore(from, path string) {
-	if err := os.RemoveAll(path); err != nil {
-		m.t.Fatal(err)
-	}
-	info, err := os.Stat(from)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	if info.IsDir() {
-		err = os.CopyFS(path, os.DirFS(from))
+// judge makes the mutation, lets the recorder redo its documents, derives the
+// cell again and judges the whole run with it.
+func (m *mutator) judge(x mutation) evidence.Outcome {
+	results := slices.Clone(m.results)
+	if x.result != nil {
+		results[x.cell] = *x.result
 	} else {
-		err = os.WriteFile(path, m.read(from), 0o644)
+		results[x.cell] = m.derive(x)
 	}
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	return thresholds.Judge(m.plan, results).Outcome
 }
 
-// redo writes exit.json and attempt.json anew from what is on disk, and
-// returns the digest of attempt.json.
-func (m *mutator) redo(a attemptDir) evidence.Digest {
-	path := filepath.Join(a.dir, "attempt.json")
-	var attempt evidence.Attempt
-	if err := json.Unmarshal(m.read(path), &attempt); err != nil {
-		m.t.Fatal(err)
+func (m *mutator) derive(x mutation) evidence.CellResult {
+	cell := m.results[x.cell].Cell
+	content := files{}
+	for _, attempt := range m.results[x.cell].Attempts {
+		maps.Copy(content, m.attempts[evidence.AttemptPath(cell.ID, attempt.Number)])
 	}
-	attempt.Steps = slices.DeleteFunc(attempt.Steps, func(s evidence.Step) bool {
-		_, err := os.Stat(filepath.Join(a.dir, "raw", s.Dir))
-		return err != nil
-	})
+	var records []evidence.Record
+	if x.change != nil {
+		records = slices.Clone(m.records[cell.ID])
+		x.change(content)
+		document := m.redo(content, evidence.AttemptPath(cell.ID, x.number))
+		for i := range records {
+			if records[i].Event == evidence.EventAttemptEnd && records[i].Attempt == x.number {
+				records[i].Document = document
+			}
+		}
+	}
+	fsys := fstest.MapFS{}
+	for name, data := range content {
+		fsys[name] = &fstest.MapFile{Data: data, Mode: 0o644}
+	}
+	one := *m.plan
+	one.Cells = []evidence.Cell{cell}
+	derived := checks.Measure(m.catalog, &one, records, fsys)
+	if len(derived) != 1 {
+		m.t.Errorf("%s: %d results for one cell", cell.ID, len(derived))
+		return evidence.CellResult{Cell: cell}
+	}
+	return derived[0]
+}
+
+// redo writes exit.json and attempt.json anew, as they would have been had the
+// recorder never seen more, and returns the digest of attempt.json.
+func (m *mutator) redo(f files, dir string) evidence.Digest {
+	name := path.Join(dir, "attempt.json")
+	var attempt evidence.Attempt
+	if err := json.Unmarshal(f[name], &attempt); err != nil {
+		m.t.Error(err)
+	}
+	left := f.below(path.Join(dir, "raw"))
+	there := map[string]bool{}
+	for _, file := range left {
+		there[path.Base(path.Dir(file))] = true
+	}
+	attempt.Steps = slices.DeleteFunc(attempt.Steps, func(s evidence.Step) bool { return !there[s.Dir] })
 	for _, step := range attempt.Steps {
-		m.redoExit(filepath.Join(a.dir, "raw", step.Dir))
+		m.redoExit(f, path.Join(dir, "raw", step.Dir))
 	}
 	attempt.Files = nil
-	for _, file := range m.rawFiles(a) {
-		name, err := filepath.Rel(a.dir, file)
-		if err != nil {
-			m.t.Fatal(err)
-		}
-		content := m.read(file)
-		attempt.Files = append(attempt.Files, evidence.File{Path: filepath.ToSlash(name), Size: int64(len(content)), Digest: evidence.DigestOf(content)})
+	for _, file := range left {
+		attempt.Files = append(attempt.Files, evidence.File{Path: strings.TrimPrefix(file, dir+"/"), Size: int64(len(f[file])), Digest: evidence.DigestOf(f[file])})
 	}
-	slices.SortFunc(attempt.Files, func(x, y evidence.File) int { return strings.Compare(x.Path, y.Path) })
 	document, err := evidence.Encode(attempt)
 	if err != nil {
-		m.t.Fatal(err)
+		m.t.Error(err)
 	}
-	m.write(path, document)
+	f[name] = document
 	return evidence.DigestOf(document)
 }
 
-func (m *mutator) redoExit(dir string) {
-	path := filepath.Join(dir, "exit.json")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return
-	}
+func (m *mutator) redoExit(f files, dir string) {
+	name := path.Join(dir, "exit.json")
 	var exit evidence.Exit
-	if json.Unmarshal(text, &exit) != nil {
-		return // halved: an honest recorder has no other
+	if json.Unmarshal(f[name], &exit) != nil {
+		return // dropped or halved: an honest recorder has no other
 	}
-	before := exit
-	for name, count := range map[string]*int64{"stdout": &exit.StdoutBytes, "stderr": &exit.StderrBytes} {
-		*count = 0
-		if info, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			*count = info.Size()
-		}
-	}
-	if exit.StdoutBytes == before.StdoutBytes && exit.StderrBytes == before.StderrBytes {
+	stdout, stderr := int64(len(f[path.Join(dir, "stdout")])), int64(len(f[path.Join(dir, "stderr")]))
+	if exit.StdoutBytes == stdout && exit.StderrBytes == stderr {
 		return
 	}
+	exit.StdoutBytes, exit.StderrBytes = stdout, stderr
 	document, err := evidence.Encode(exit)
 	if err != nil {
-		m.t.Fatal(err)
+		m.t.Error(err)
 	}
-	m.write(path, document)
+	f[name] = document
 }
 
-// recordsOf are copies of the journal's records about one cell that keep
-// holds.
-func (m *mutator) recordsOf(cell string, keep func(evidence.Record) bool) []evidence.Record {
-	var records []evidence.Record
-	for _, r := range m.records {
-		if r.Cell == cell && keep(r) {
-			records = append(records, r)
-		}
-	}
-	return records
-}
-
-// remeasured derives one cell again, below root, and judges the whole.
-func (m *mutator) remeasured(kind, what string, i int, records []evidence.Record, root string) {
-	m.t.Helper()
-	one := *m.plan
-	one.Cells = []evidence.Cell{m.results[i].Cell}
-	results := checks.Measure(m.catalog, &one, records, os.DirFS(root))
-	if len(results) != 1 {
-		m.t.Fatalf("%s: %d results for one cell", what, len(results))
-	}
-	m.judge(kind, what, i, results[0])
-}
-
-func (m *mutator) judge(kind, what string, i int, result evidence.CellResult) {
-	m.t.Helper()
-	results := slices.Clone(m.results)
-	results[i] = result
-	m.count[kind]++
-	if verdict := thresholds.Judge(m.plan, results); verdict.Outcome == evidence.Pass {
-		m.t.Errorf("%s, %s: still a pass", kind, what)
-	}
-}
-
-func (m *mutator) rawFiles(a attemptDir) []string {
-	var files []string
-	err := filepath.WalkDir(filepath.Join(a.dir, "raw"), func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			files = append(files, path)
-		}
-		return err
-	})
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(name)
 	if err != nil {
-		m.t.Fatal(err)
-	}
-	return files
-}
-
-func (m *mutator) read(path string) []byte {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		m.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return content
-}
-
-func (m *mutator) write(path string, content []byte) {
-	m.touched = append(m.touched, path)
-	if err := os.WriteFile(path, content, 0o644); err != nil {
-		m.t.Fatal(err)
-	}
-}
-
-func (m *mutator) remove(path string) {
-	m.touched = append(m.touched, path)
-	if err := os.RemoveAll(path); err != nil {
-		m.t.Fatal(err)
-	}
 }

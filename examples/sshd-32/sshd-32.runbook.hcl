@@ -82,7 +82,7 @@ fleet "rack" {
 }
 
 nodeset "writers" {
-  hosts = "n[01-04]"
+  hosts = "n[01-02]"
 }
 
 nodeset "service" {
@@ -125,8 +125,9 @@ test "bill_of_materials" {
 
   establishes = {
     "Every node reports the expected architecture and sockets." = [threshold.mismatches]
+    "Every node has the memory that the tests need."            = [threshold.memory_total]
     "All nodes run one kernel and one release of fio."          = [threshold.kernel, threshold.fio_version]
-    "Every node's clock is right to within two seconds."        = [threshold.clock_offset]
+    "Every node's clock is right to within two seconds."        = [threshold.clock_offset, threshold.clock_uncertainty]
   }
   does_not_establish = ["That any of these parts performs to specification."]
 
@@ -163,6 +164,20 @@ test "bill_of_materials" {
     unit  = "1"
     basis = "One image for all nodes"
   }
+
+  threshold "memory_total" {
+    stat  = "min"
+    min   = 1
+    unit  = "GiB"
+    basis = "The tests need as much"
+  }
+
+  threshold "clock_uncertainty" {
+    stat  = "max"
+    max   = 2
+    unit  = "s"
+    basis = "A clock read more slowly says nothing about the offset"
+  }
 }
 
 # --------------------------------------------------------------- storage ----
@@ -175,8 +190,8 @@ test "small_reads" {
   duration = "1m"
 
   establishes = {
-    "Random 4 KiB reads by 1, 8 and 32 clients at once, on the declared filesystem." = [threshold.total_iops, threshold.worst_p99]
-    "No client is starved."                                                          = [threshold.fairness, threshold.iops]
+    "Random 4 KiB reads by 1, 8 and 32 clients at once, on the declared filesystem." = [threshold.total_iops, threshold.total_bw, threshold.worst_p99]
+    "No client is starved."                                                          = [threshold.fairness, threshold.iops, threshold.read_bw, threshold.read_clat_mean, threshold.read_clat_p99]
   }
   does_not_establish = ["Speed: all clients share one disk, and the bounds only tell a working one from a broken one."]
 
@@ -188,7 +203,7 @@ test "small_reads" {
     jobs       = 1
     iodepth    = 4
     size       = "8MiB"
-    runtime    = "2s"
+    runtime    = "1s"
     ramp       = "0s"
   }
 
@@ -220,6 +235,34 @@ test "small_reads" {
     unit  = "1"
     basis = "Slowest client over median client, on a machine with fewer cores than clients"
   }
+
+  threshold "total_bw" {
+    stat  = "min"
+    min   = 0.1
+    unit  = "MiB/s"
+    basis = "A working disk does more"
+  }
+
+  threshold "read_bw" {
+    stat  = "min"
+    min   = 0.01
+    unit  = "MiB/s"
+    basis = "A working disk does more"
+  }
+
+  threshold "read_clat_mean" {
+    stat  = "max"
+    max   = 2000
+    unit  = "ms"
+    basis = "A request that takes longer is a hang to those who wait"
+  }
+
+  threshold "read_clat_p99" {
+    stat  = "max"
+    max   = 2000
+    unit  = "ms"
+    basis = "A request that takes longer is a hang to those who wait"
+  }
 }
 
 test "durable_writes" {
@@ -229,7 +272,7 @@ test "durable_writes" {
   duration = "1m"
 
   establishes = {
-    "An fsync after each 4 KiB write returns." = [threshold.fsync_p99]
+    "An fsync after each 4 KiB write returns." = [threshold.fsync_p99, threshold.fsync_mean, threshold.iops, threshold.write_bw]
   }
   does_not_establish = ["That data survives a loss of power."]
 
@@ -238,7 +281,7 @@ test "durable_writes" {
     filesystem = var.filesystem
     profile    = "fsync"
     size       = "4MiB"
-    runtime    = "2s"
+    runtime    = "1s"
     ramp       = "0s"
   }
 
@@ -248,6 +291,27 @@ test "durable_writes" {
     unit  = "ms"
     basis = "A request that takes longer is a hang to those who wait"
   }
+
+  threshold "fsync_mean" {
+    stat  = "max"
+    max   = 2000
+    unit  = "ms"
+    basis = "A request that takes longer is a hang to those who wait"
+  }
+
+  threshold "iops" {
+    stat  = "min"
+    min   = 1
+    unit  = "1/s"
+    basis = "A working disk does more"
+  }
+
+  threshold "write_bw" {
+    stat  = "min"
+    min   = 0.001
+    unit  = "MiB/s"
+    basis = "A working disk does more"
+  }
 }
 
 # ------------------------------------------------------------------ burn ----
@@ -256,33 +320,40 @@ test "burn_in" {
   phase    = phase.burn
   nodes    = fleet.rack
   owner    = owner.compute
-  duration = "8s"
+  duration = "6s"
   deadline = "1m"
 
   establishes = {
-    "The processors computed under load, and what they computed was right." = [threshold.hours_under_load, threshold.failed_stressors]
+    "The processors computed under load, and what they computed was right." = [threshold.hours_under_load, threshold.bogo_ops_rate, threshold.failed_stressors]
   }
-  does_not_establish = ["Endurance: eight seconds show that the burn-in works, not that the rack does."]
+  does_not_establish = ["Endurance: six seconds show that the burn-in works, not that the rack does."]
 
   check "host_burn" {
     stressors  = ["cpu"]
     workers    = 1
     method     = "matrixprod"
     load_floor = 30
-    sample     = "1s"
+    sample     = "2s"
   }
 
   threshold "hours_under_load" {
     stat  = "min"
-    min   = 0.0005
+    min   = 0.0003
     unit  = "h"
-    basis = "A quarter of the eight seconds: the machine is shared by all nodes"
+    basis = "A fifth of the six seconds: the machine is shared by all nodes"
   }
 
   threshold "failed_stressors" {
     max   = 0
     unit  = "1"
     basis = "stress-ng verifies what it computes"
+  }
+
+  threshold "bogo_ops_rate" {
+    stat  = "min"
+    min   = 0.1
+    unit  = "1/s"
+    basis = "Each node got a share of the processors"
   }
 }
 
@@ -297,7 +368,7 @@ test "service_killed" {
   hazard   = "kills_service"
 
   establishes = {
-    "The record service is back within the limit after it was killed." = [threshold.outage, threshold.return_to_service]
+    "The record service is back within the limit after it was killed." = [threshold.outage, threshold.return_to_service, threshold.failed_probes, threshold.probes]
     "No acknowledged record is lost, and none appears by itself."       = [threshold.lost_records, threshold.wrong_records]
     "The node is afterwards what it was."                               = [threshold.mismatches]
   }
@@ -310,13 +381,13 @@ test "service_killed" {
       read   = concat(local.redis, ["LRANGE", "records", "0", "-1"])
       from   = "n01"
     }
-    settle   = "5s"
+    settle   = "4s"
     accepted = ["pgrep", "-c", "-x", "redis-server"]
   }
 
   fault "process_kill" {
     nodes   = nodeset.service
-    after   = "6s"
+    after   = "4s"
     for     = "1s"
     pidfile = "${var.service_dir}/redis.pid"
     undo    = ["redis-server", "${var.service_dir}/redis.conf"]
@@ -352,6 +423,20 @@ test "service_killed" {
     max   = 0
     unit  = "1"
     basis = "As many servers run as before"
+  }
+
+  threshold "probes" {
+    stat  = "min"
+    min   = 20
+    unit  = "1"
+    basis = "Ten before the kill and ten after it"
+  }
+
+  threshold "failed_probes" {
+    stat  = "max"
+    max   = 75
+    unit  = "1"
+    basis = "Fifteen seconds of probes"
   }
 }
 

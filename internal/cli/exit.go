@@ -7,21 +7,24 @@ import (
 	"strings"
 
 	"github.com/rackproof/rackproof/evidence"
+	"github.com/rackproof/rackproof/internal/diag"
+	"github.com/rackproof/rackproof/internal/verify"
 	"github.com/rackproof/rackproof/reports"
 )
 
 // Exit is an exit code of the program.
 type Exit int
 
-// The exit codes. exitTable says what each means.
+// The exit codes. exitTable says what each means. Those of a verdict are the
+// numbers that a verification writes into its own document.
 const (
 	ExitOK           Exit = 0
 	ExitError        Exit = 1
 	ExitUsage        Exit = 2
-	ExitFail         Exit = 3
-	ExitInconclusive Exit = 4
-	ExitUntrusted    Exit = 5
-	ExitPolicy       Exit = 6
+	ExitFail         Exit = verify.ExitFail
+	ExitInconclusive Exit = verify.ExitInconclusive
+	ExitUntrusted    Exit = verify.ExitUntrusted
+	ExitPolicy       Exit = verify.ExitPolicy
 	ExitPartial      Exit = 7
 	ExitInterrupt    Exit = 130
 	ExitTerminate    Exit = 143
@@ -39,7 +42,7 @@ var exitTable = []struct {
 	{ExitInconclusive, "inconclusive: cells missing, nodes lost, instrument error", "run, resume, verify"},
 	{ExitUntrusted, "evidence not trusted: digest, signature, identity, or a verdict that differs when judged again", "verify"},
 	{ExitPolicy, "an approval is missing or stale, or a rule of the trust policy or of the release is not met", "run, sign, verify"},
-	{ExitPartial, "verified, but a partial disclosure", "verify"},
+	{ExitPartial, "verified, but a partial disclosure; not used by this build", "verify"},
 	{ExitInterrupt, "stopped by SIGINT; the run can be resumed", "run, resume"},
 	{ExitTerminate, "stopped by SIGTERM; the run can be resumed", "run, resume"},
 }
@@ -50,6 +53,7 @@ type failure struct {
 	code  Exit
 	err   error
 	hints []string
+	diags []diag.Diagnostic // what is wrong with the runbook, where it is that
 }
 
 func (f *failure) Error() string { return f.err.Error() }
@@ -108,18 +112,23 @@ func printError(w io.Writer, err error) {
 // hintsOf lists the hints of err and of all that it wraps.
 func hintsOf(err error) []string {
 	var hints []string
+	walkFailures(err, func(f *failure) { hints = append(hints, f.hints...) })
+	return hints
+}
+
+// walkFailures visits every failure in err, the outer ones first.
+func walkFailures(err error, visit func(*failure)) {
 	if f, ok := err.(*failure); ok {
-		hints = f.hints
+		visit(f)
 	}
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
 		if inner := e.Unwrap(); inner != nil {
-			hints = append(hints, hintsOf(inner)...)
+			walkFailures(inner, visit)
 		}
 	case interface{ Unwrap() []error }:
 		for _, inner := range e.Unwrap() {
-			hints = append(hints, hintsOf(inner)...)
+			walkFailures(inner, visit)
 		}
 	}
-	return hints
 }

@@ -2,9 +2,9 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +25,7 @@ func newKeygenCmd(p *Process) *cobra.Command {
 		Short: "Make a signing key pair: PREFIX.key and PREFIX.pub",
 		Long: `Make an ECDSA P-256 key pair. PREFIX.key is private and can be encrypted, in
 cosign's form; PREFIX.pub goes to everyone who verifies. Neither file may
-exist.`,
+exist; their folder is made, for you alone, where it does not.`,
 		Example: `  rackproof keygen --out keys/operator --encrypt
   rackproof keygen --out keys/operator --encrypt --passphrase env://KEY_PASSPHRASE`,
 		Args: cobra.NoArgs,
@@ -55,6 +55,10 @@ func runKeygen(p *Process, opts *keygenOptions) error {
 	private, public, err := attest.GenerateKey(passphrase)
 	if err != nil {
 		return err
+	}
+	// Whoever may list a folder of keys knows whose to look for.
+	if err := os.MkdirAll(filepath.Dir(opts.out), 0o700); err != nil {
+		return plainPath(err)
 	}
 	if err := writeNew(opts.out+".key", 0o600, writeBytes(private)); err != nil {
 		return err
@@ -95,9 +99,7 @@ func newPassphrase(p *Process, opts *keygenOptions) ([]byte, error) {
 
 func writeBytes(data []byte) func(io.Writer) error {
 	return func(w io.Writer) error {
-		if _, err := w.Write(data); err != nil {
-			return fmt.Errorf("write key: %w", err)
-		}
-		return nil
+		_, err := w.Write(data)
+		return err
 	}
 }

@@ -107,19 +107,19 @@ func (c *compiled) explain(p *Process, cmd *cobra.Command) error {
 			return err
 		}
 	}
-	return invalid(c.diags)
+	return invalid(c.diags, c.runbook.Files())
 }
 
 // invalid is the error of diagnostics that hold one.
-func invalid(diags hcl.Diagnostics) error {
-	switch n := len(diags.Errs()); {
-	case !diags.HasErrors():
+func invalid(diags hcl.Diagnostics, files map[string]*hcl.File) error {
+	if !diags.HasErrors() {
 		return nil
-	case n == 1:
-		return fail(ExitUsage, errors.New("the runbook is invalid: 1 error"))
-	default:
-		return fail(ExitUsage, fmt.Errorf("the runbook is invalid: %d errors", n))
 	}
+	text := "the runbook is invalid: 1 error"
+	if n := len(diags.Errs()); n != 1 {
+		text = fmt.Sprintf("the runbook is invalid: %d errors", n)
+	}
+	return &failure{code: ExitUsage, err: errors.New(text), diags: diag.From(diags, files)}
 }
 
 // Names inside a plan directory, which `plan --out` writes and `run` reads.
@@ -158,6 +158,9 @@ func (o *inputOptions) target(p *Process, path string) (*compiled, error) {
 func compilePlanDir(dir string) (*compiled, error) {
 	planBytes, err := os.ReadFile(filepath.Join(dir, planFile))
 	if errors.Is(err, fs.ErrNotExist) {
+		if isFile(filepath.Join(dir, filepath.FromSlash(evidence.PlanPath))) {
+			return nil, fail(ExitUsage, fmt.Errorf("%s is the directory of a run, and a run begins only once", dir), "to go on with it: rackproof resume "+dir)
+		}
 		return nil, fail(ExitUsage, fmt.Errorf("%s is a directory without %s", dir, planFile), "name a runbook file, or a directory that rackproof plan --out has written")
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -116,6 +117,34 @@ func TestOnlyAPassExitsZero(t *testing.T) {
 		if got := exitOfOutcome(o); got != want {
 			t.Errorf("%s: exit %d, want %d", o, got, want)
 		}
+	}
+}
+
+// A fault that is still in effect never turns a fail into our own error, nor a
+// pass into nothing.
+func TestOpenFaultKeepsTheVerdictsCode(t *testing.T) {
+	open := &runner.OpenFaultError{Faults: []string{"rate/n01.r1: command on n01"}}
+	for outcome, want := range map[evidence.Outcome]Exit{
+		evidence.Pass: ExitError, evidence.Fail: ExitFail, evidence.Error: ExitInconclusive, evidence.Inconclusive: ExitInconclusive,
+	} {
+		err := judgedError(evidence.Verdict{Outcome: outcome}, "runs/x", nil, open)
+		if exitOf(err) != want || !errors.Is(err, open) || !slices.Contains(hintsOf(err), "rackproof undo runs/x") {
+			t.Errorf("%s: exit %d, %v, hints %q", outcome, exitOf(err), err, hintsOf(err))
+		}
+	}
+}
+
+// A sealed run is not opened again by a build that could not go on with it.
+func TestSealStaysWhereTheChecksDiffer(t *testing.T) {
+	opts := &resumeOptions{dir: t.TempDir()}
+	for check, version := range map[string]int{"command": 1000, "no_such_check": 1} {
+		plan := &evidence.Plan{Tests: []evidence.Test{{Name: "x", Check: check, CheckVersion: version}}}
+		if err := mayGoOn(opts, plan); exitOf(err) != ExitError || !strings.Contains(err.Error(), check) {
+			t.Errorf("%s: %v", check, err)
+		}
+	}
+	if err := mayGoOn(opts, &evidence.Plan{}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rackproof/rackproof/evidence"
+	"github.com/rackproof/rackproof/internal/diag"
 	"github.com/rackproof/rackproof/reports"
 	"github.com/rackproof/rackproof/runner"
 )
@@ -47,7 +48,11 @@ type message struct {
 	Coverage  *evidence.Coverage   `json:"coverage,omitempty"`
 	Archive   string               `json:"archive,omitempty"`
 	Signed    bool                 `json:"signed,omitempty"`
-	Text      string               `json:"text,omitempty"` // diagnostic
+	Text      string               `json:"text,omitempty"` // diagnostic, error
+	// error: why the command did not end with 0.
+	Exit        *Exit             `json:"exit,omitempty"`
+	Hints       []string          `json:"hints,omitempty"`
+	Diagnostics []diag.Diagnostic `json:"diagnostics,omitempty"`
 }
 
 type planMessage struct {
@@ -72,15 +77,24 @@ type progress struct {
 }
 
 func newProgress(p *Process, plan *evidence.Plan, ndjson bool) *progress {
-	t := &progress{
-		now: p.Now, plain: &reports.Printer{W: p.Stderr}, cells: make(map[string]evidence.Cell, len(plan.Cells)),
-		passed: make(map[string]int), open: make(map[string]int),
-	}
+	t := newEvents(p, ndjson, true)
 	for _, c := range plan.Cells {
 		t.cells[c.ID] = c
 	}
+	return t
+}
+
+// newEvents tells events of no plan. first says whether the stream begins
+// here.
+func newEvents(p *Process, ndjson, first bool) *progress {
+	t := &progress{
+		now: p.Now, plain: &reports.Printer{W: p.Stderr}, cells: make(map[string]evidence.Cell),
+		passed: make(map[string]int), open: make(map[string]int),
+	}
 	if ndjson {
 		t.ndjson = p.Stdout
+	}
+	if ndjson && first {
 		minor := progressMinor
 		t.say(message{Type: "version", Time: p.Now(), MediaType: mediaProgress, Minor: &minor, Tool: version}, "", "")
 	}
@@ -153,6 +167,7 @@ func (t *progress) remember(e runner.Progress) {
 	defer t.mu.Unlock()
 	switch {
 	case e.Kind != runner.ProgressCellEnd && e.Kind != runner.ProgressSkip:
+	case e.Measured: // by itself it neither passes nor fails
 	case e.Outcome == evidence.Pass && !e.Cut:
 		t.passed[e.Phase]++
 	default:
@@ -184,7 +199,11 @@ func (t *progress) names(ids []string) string {
 
 func (t *progress) cellLine(e runner.Progress) string {
 	var line strings.Builder
-	fmt.Fprintf(&line, "%s: %s", t.name(e.Cell), e.Outcome)
+	outcome := e.Outcome.String()
+	if e.Measured {
+		outcome = "measured"
+	}
+	fmt.Fprintf(&line, "%s: %s", t.name(e.Cell), outcome)
 	if e.Cut && (e.Problem == nil || e.Problem.Class != evidence.ClassCut) {
 		line.WriteString(", cut")
 	}

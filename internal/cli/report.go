@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackproof/rackproof/checks"
 	"github.com/rackproof/rackproof/evidence"
+	"github.com/rackproof/rackproof/evidence/archive"
 	"github.com/rackproof/rackproof/internal/verify"
 	"github.com/rackproof/rackproof/reports"
 	"github.com/rackproof/rackproof/thresholds"
@@ -79,7 +82,10 @@ func runReport(p *Process, opts *reportOptions) error {
 func openBundle(path string) (*evidence.Bundle, *verify.Source, error) {
 	source, err := verify.OpenSource(path, verify.UnsignedLimits)
 	if err != nil {
-		return nil, nil, plainPath(err)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, plainPath(err)
+		}
+		return nil, nil, hinted(plainPath(err), "name the directory of a run, or its archive, *"+archive.Suffix)
 	}
 	bundle, err := evidence.Open(source.FS)
 	if err != nil {

@@ -13,10 +13,15 @@ import (
 
 // Main runs the command line of p and returns the exit code.
 func Main(p *Process) int {
-	root := newRoot(p)
-	err := root.ExecuteContext(p.Context)
+	out := &watchedWriter{w: p.Stdout}
+	own := *p
+	own.Stdout = out
+	cmd, err := newRoot(&own).ExecuteContextC(own.Context)
 	if err != nil {
-		printError(p.Stderr, err)
+		printError(own.Stderr, err)
+		if unsaid := own.printFailure(cmd, out, err); unsaid != nil {
+			printError(own.Stderr, unsaid)
+		}
 	}
 	return int(exitOf(err))
 }
@@ -32,22 +37,17 @@ anyone can verify offline.
 No measurement is ever a pass: what was not measured is inconclusive, by name.`,
 		Example: `  rackproof validate pod7.runbook.hcl
   rackproof run pod7.runbook.hcl --key keys/operator.key`,
-		Args:          cobra.ArbitraryArgs,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownCommand(cmd, args[0])
-			}
-			return cmd.Help()
-		},
+		SilenceErrors:     true,
+		SilenceUsage:      true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return p.fillFromEnvironment(cmd) },
 	}
+	asGroup(p, root)
+	root.SetHelpCommand(newHelpCmd(p))
 	root.SetArgs(p.Args)
 	root.SetIn(p.Stdin)
 	root.SetOut(p.Stdout)
 	root.SetErr(p.Stderr)
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(p.flagError)
 	root.PersistentFlags().String("color", "auto", "colour: auto, always or never")
 	readsEnvironment(root, "color")
 	for _, command := range []*cobra.Command{
@@ -58,6 +58,14 @@ No measurement is ever a pass: what was not measured is inconclusive, by name.`,
 		root.AddCommand(command)
 	}
 	root.AddCommand(helpTopics()...)
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			asGroup(p, cmd)
+			cmd.Example = `  rackproof completion bash > /etc/bash_completion.d/rackproof
+  rackproof completion zsh > "${fpath[1]}/_rackproof"`
+		}
+	}
 	return root
 }
 
@@ -79,16 +87,11 @@ func asUsage(cmd *cobra.Command) {
 	}
 }
 
-func unknownCommand(root *cobra.Command, name string) error {
-	root.SuggestionsMinimumDistance = 2
-	return fail(ExitUsage, fmt.Errorf("unknown command %q", name), didYouMean(root.SuggestionsFor(name), "rackproof help lists the commands"))
-}
-
 // flagError is a mistake in a flag: a usage error with the nearest flag.
-func flagError(cmd *cobra.Command, err error) error {
+func (p *Process) flagError(cmd *cobra.Command, err error) error {
 	if !cmd.HasParent() {
 		for _, arg := range cmd.Flags().Args() {
-			return unknownCommand(cmd, arg)
+			return p.unknownCommand(cmd, arg)
 		}
 	}
 	hint := "usage: " + cmd.UseLine()
@@ -147,6 +150,7 @@ func environmentName(flag string) string {
 
 func (p *Process) fillFromEnvironment(cmd *cobra.Command) error {
 	flags := cmd.Flags()
+	color := "--color"
 	for _, name := range fromEnvironment {
 		flag := flags.Lookup(name)
 		value := p.getenv(environmentName(name))
@@ -159,12 +163,15 @@ func (p *Process) fillFromEnvironment(cmd *cobra.Command) error {
 		if err := flags.Set(name, value); err != nil {
 			return usageError("%s: %w", environmentName(name), err)
 		}
+		if name == "color" {
+			color = environmentName(name)
+		}
 	}
 	switch mode, err := flags.GetString("color"); {
 	case err != nil:
 		return err
 	case mode != "auto" && mode != "always" && mode != "never":
-		return usageError("--color %q: want auto, always or never", mode)
+		return usageError("%s %q: want auto, always or never", color, mode)
 	}
 	return nil
 }

@@ -53,6 +53,7 @@ func (o *executeOptions) bind(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&o.allow, "allow", nil, "a hazard that the run may meet, by name (repeatable)")
 	cmd.Flags().StringVar(&o.timeout, "timeout", "", "stop the whole run after so long, such as 26h")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print progress as one JSON object a line")
+	cmd.Annotations = map[string]string{streamMark: ""}
 }
 
 func newRunCmd(p *Process) *cobra.Command {
@@ -82,6 +83,9 @@ second cancels them. Faults are undone in both cases, and "resume" goes on.`,
 	cmd.Flags().StringArrayVar(&opts.tests, "test", nil, "run only this test (not yet in this build)")
 	cmd.Flags().StringArrayVar(&opts.phases, "phase", nil, "run only this phase (not yet in this build)")
 	cmd.Flags().StringVar(&opts.nodes, "nodes", "", "run only on these nodes (not yet in this build)")
+	for _, name := range []string{"test", "phase", "nodes"} { // known, so that they are refused by name
+		cmd.Flags().Lookup(name).Hidden = true
+	}
 	return cmd
 }
 
@@ -152,6 +156,8 @@ type session struct {
 	reach    json.RawMessage
 	kind     runner.Kind
 	retry    []evidence.Class
+	allow    []string
+	unsealed bool // the run was sealed before this process opened it again
 	progress *progress
 	stopper  *stopper
 }
@@ -181,9 +187,9 @@ func begin(p *Process, ctx context.Context, c *compiled, opts *runOptions) (*ses
 	if err != nil {
 		return nil, err
 	}
-	s := &session{p: p, ctx: ctx, store: store, kind: kind, reach: reach, progress: newProgress(p, c.plan, opts.execute.json)}
+	s := &session{p: p, ctx: ctx, store: store, kind: kind, reach: reach, allow: opts.execute.allow, progress: newProgress(p, c.plan, opts.execute.json)}
 	inventory := evidence.Inventory{MediaType: evidence.MediaInventory, Minor: evidence.Minor, Executor: name, Reach: reach, Nodes: []evidence.NodeIdentity{}}
-	if err := store.WriteDocument(inventoryPath, inventory); err != nil {
+	if err := store.WriteDocument(evidence.InventoryPath, inventory); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
 	digest, err := planDigest(c.plan)
@@ -193,8 +199,6 @@ func begin(p *Process, ctx context.Context, c *compiled, opts *runOptions) (*ses
 	s.progress.plan(id, dir, c.plan, digest)
 	return s, nil
 }
-
-const inventoryPath = "run/inventory.json"
 
 // execute runs what is left of the plan. Its error is the runner's.
 func (s *session) execute(ctx context.Context, p *Process, opts executeOptions) error {
@@ -223,32 +227,37 @@ func (s *session) finish(ran error, signer attest.Signer) (err error) {
 	}
 	verdict, err := seal(s.store)
 	if err != nil {
-		return errors.Join(ran, fmt.Errorf("seal %s: %w", s.store.Dir(), err))
+		return errors.Join(ran, hinted(fmt.Errorf("seal %s: %w", s.store.Dir(), err), "nothing measured is lost; once the cause is mended: rackproof resume "+s.store.Dir()))
 	}
-	if signer != nil {
-		if err := attest.Sign(s.ctx, s.store.Dir(), signer); err != nil {
-			return errors.Join(ran, err)
-		}
+	d := delivery{dir: s.store.Dir(), run: s.store.Run(), records: s.store.Records(), signer: signer, verdict: verdict, progress: s.progress}
+	delivered := d.deliver(s.ctx, s.p)
+	return judgedError(verdict, s.store.Dir(), delivered, ran)
+}
+
+// judgedError is the error of a run that was judged and sealed, or nil.
+// delivered is what became of its signature and archive, ran the faults that
+// are still in effect.
+func judgedError(verdict evidence.Verdict, dir string, delivered, ran error) error {
+	switch {
+	case ran != nil:
+		// A fault that is still open makes no verdict better: the code stays
+		// the verdict's, and is 1 only where that is a pass.
+		return errors.Join(verdictError(verdict, dir), delivered, hinted(ran, "rackproof undo "+dir))
+	case delivered != nil:
+		return delivered
 	}
-	archive, err := pack(s.store, archivePath(s.store))
-	if err != nil {
-		return errors.Join(ran, err)
-	}
-	s.progress.verdict(s.store.Run(), s.store.Dir(), archive, signer != nil, verdict)
-	if s.progress.ndjson == nil {
-		if err := s.summary(verdict, archive, signer != nil); err != nil {
-			return err
-		}
-	}
-	if ran != nil {
-		return hinted(ran, "rackproof undo "+s.store.Dir())
-	}
-	return verdictError(verdict, s.store.Dir())
+	return verdictError(verdict, dir)
 }
 
 // unfinished explains a run that ended before its end.
 func (s *session) unfinished(ran error) error {
 	resume := "rackproof resume " + s.store.Dir()
+	if len(s.allow) > 0 {
+		resume += " --allow " + strings.Join(s.allow, ",")
+	}
+	if s.unsealed {
+		ran = hinted(ran, "the run is not sealed any more: its seal and its signature are kept in run/seals, and the resume that completes it seals it again; --key FILE signs it")
+	}
 	var hazard *runner.HazardError
 	switch {
 	case errors.As(ran, &hazard):
@@ -257,16 +266,6 @@ func (s *session) unfinished(ran error) error {
 		return fail(s.stopper.exit(), ran, resume)
 	}
 	return hinted(ran, "nothing measured is lost; once the cause is mended: "+resume)
-}
-
-// summary prints the result of a run.
-func (s *session) summary(v evidence.Verdict, archive string, signed bool) error {
-	out := newLines(s.p.Stdout)
-	out.Line("verdict   %s", verdictLine(v))
-	out.Line("run       %s", s.store.Dir())
-	out.Line("evidence  %s (%s)", archive, map[bool]string{true: "signed", false: "not signed"}[signed])
-	out.Line("report    rackproof report %s", s.store.Dir())
-	return out.Err
 }
 
 // verdictError is the error of a verdict that is not a pass, or nil.

@@ -24,28 +24,20 @@ func seal(store *evidence.Store) (evidence.Verdict, error) {
 	return verdict, store.Seal(evidence.NewDerived(results, verdict))
 }
 
-// archivePath is where a run is packed: beside its directory. A run that was
+// archivePath is where the run in dir is packed: beside it. A run that was
 // sealed before has a number in its archive's name, so that the archive of
 // the earlier seal stays.
-func archivePath(store *evidence.Store) string {
+func archivePath(dir, run string, records []evidence.Record) string {
 	seals := 0
-	for _, r := range store.Records() {
+	for _, r := range records {
 		if r.Event == evidence.EventReopen {
 			seals++
 		}
 	}
-	name := store.Run()
 	if seals > 0 {
-		name += fmt.Sprintf(".%d", seals+1)
+		run += fmt.Sprintf(".%d", seals+1)
 	}
-	return filepath.Join(filepath.Dir(filepath.Clean(store.Dir())), name+archive.Suffix)
-}
-
-// pack writes the archive of a sealed run to path, which must not exist, and
-// returns path.
-func pack(store *evidence.Store, path string) (string, error) {
-	records := store.Records()
-	return path, packFS(store.FS(), records, path)
+	return filepath.Join(filepath.Dir(filepath.Clean(dir)), run+archive.Suffix)
 }
 
 func packFS(fsys fs.FS, records []evidence.Record, path string) error {

@@ -3,11 +3,13 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/evidence/attest"
+	"github.com/rackproof/rackproof/reports"
 )
 
 type signOptions struct {
@@ -39,11 +41,11 @@ then, by name.`,
 	return cmd
 }
 
-func runSign(p *Process, cmd *cobra.Command, opts *signOptions) error {
+func runSign(p *Process, cmd *cobra.Command, opts *signOptions) (err error) {
 	if opts.key.key == "" {
 		return fail(ExitUsage, errors.New("sign needs a key"), "rackproof sign "+opts.dir+" --key FILE; rackproof keygen makes one")
 	}
-	bundle, _, err := inspectRun(opts.dir)
+	bundle, err := inspectRun(opts.dir)
 	if err != nil {
 		return err
 	}
@@ -51,15 +53,35 @@ func runSign(p *Process, cmd *cobra.Command, opts *signOptions) error {
 		return fail(ExitUsage, fmt.Errorf("%s is not sealed: it was stopped before its end", opts.dir),
 			"to go on with it: rackproof resume "+opts.dir, "to seal it as it is, inconclusive: rackproof sign "+opts.dir+" --as-is --key "+opts.key.key)
 	}
+	if opts.out != "" {
+		if err := notThere(opts.out); err != nil {
+			return err
+		}
+	}
 	signer, err := opts.key.signer(p, cmd)
 	if err != nil {
 		return err
+	}
+	if open := stillOpen(bundle.Records); len(open) > 0 && !bundle.Sealed {
+		var faults []string
+		for _, r := range open {
+			faults = append(faults, faultOf(r))
+		}
+		return fail(ExitError, fmt.Errorf("%s is not sealed while faults are in effect: %s", opts.dir, strings.Join(faults, "; ")), "rackproof undo "+opts.dir)
+	} else if n := len(open); n > 0 {
+		// To sign touches no node, and a seal must not make anyone forget.
+		(&reports.Printer{W: p.Stderr}).Line("rackproof: warning: %d of the faults that this run injected may still be in effect: rackproof undo %s", n, opts.dir)
 	}
 	if !bundle.Sealed {
 		if err := sealAsIs(p, opts.dir); err != nil {
 			return err
 		}
 	}
+	unlock, err := evidence.LockSealed(opts.dir)
+	if err != nil {
+		return reopenError(err)
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
 	if err := attest.Sign(cmd.Context(), opts.dir, signer); err != nil {
 		return err
 	}

@@ -85,7 +85,11 @@ and a minor: a minor adds, a major breaks.
 
 "run" and "resume" print one JSON object a line. The first has the type
 "version"; then come "plan", "cell_start", "cell_end", "gate", "fault",
-"verdict" and "diagnostic". Ignore types and members that you do not know.
+"verdict" and "diagnostic"; where the exit code is not 0 the last is "error".
+Ignore types and members that you do not know.
+
+A command that fails before it has a document prints the kind "failure": the
+exit code, the error, the hints and the diagnostics of the runbook.
 
 Outcomes are words: pass, inconclusive, error, fail. Digests are "sha256:" and
 64 hex digits. Times are RFC 3339 in UTC, and claimed by the runner's clock.`

@@ -23,9 +23,8 @@ func newTrustCmd(p *Process) *cobra.Command {
 		Long:  trustTopic,
 		Example: `  rackproof trust init --key keys/operator.pub -o trust.hcl
   rackproof trust init --name customer --key keys/a.pub --key keys/b.pub`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	asGroup(p, cmd)
 	cmd.AddCommand(newTrustInitCmd(p))
 	return cmd
 }

@@ -69,5 +69,5 @@ func runValidate(p *Process, cmd *cobra.Command, opts *validateOptions) error {
 			return err
 		}
 	}
-	return invalid(all)
+	return invalid(all, files)
 }

@@ -260,7 +260,7 @@ func TestJSON(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &doc); err != nil {
 		t.Fatal(err)
 	}
-	if doc.Valid || doc.Errors != 1 || doc.Warnings != 1 || doc.Format != "1.0" {
+	if doc.Valid || doc.Errors != 1 || doc.Warnings != 1 || doc.MediaType != "application/vnd.rackproof.diagnostics.v1+json" {
 		t.Errorf("document %+v", doc)
 	}
 	if diff := cmp.Diff(From(diags, files), doc.Diagnostics); diff != "" {
@@ -273,7 +273,7 @@ func TestJSON(t *testing.T) {
 	if err := JSON(&out, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	same(t, out.String(), "{\n  \"format\": \"1.0\",\n  \"valid\": true,\n  \"errors\": 0,\n  \"warnings\": 0,\n  \"diagnostics\": []\n}\n")
+	same(t, out.String(), "{\n  \"mediaType\": \"application/vnd.rackproof.diagnostics.v1+json\",\n  \"minor\": 0,\n  \"valid\": true,\n  \"errors\": 0,\n  \"warnings\": 0,\n  \"diagnostics\": []\n}\n")
 }
 
 type full struct{}

@@ -8,18 +8,21 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
+const mediaDiagnostics = "application/vnd.rackproof.diagnostics.v1+json"
+
 // Document is what JSON writes: the same values that Text shows.
 type Document struct {
-	Format      string       `json:"format"` // "1.0": the major changes when a field changes meaning
-	Valid       bool         `json:"valid"`  // no error among the diagnostics
+	MediaType   string       `json:"mediaType"`
+	Minor       int          `json:"minor"`
+	Valid       bool         `json:"valid"` // no error among the diagnostics
 	Errors      int          `json:"errors"`
 	Warnings    int          `json:"warnings"`
 	Diagnostics []Diagnostic `json:"diagnostics"`
 }
 
-// NewDocument counts and collects diags.
-func NewDocument(diags hcl.Diagnostics, files map[string]*hcl.File) Document {
-	doc := Document{Format: "1.0", Diagnostics: From(diags, files)}
+// newDocument counts and collects diags.
+func newDocument(diags hcl.Diagnostics, files map[string]*hcl.File) Document {
+	doc := Document{MediaType: mediaDiagnostics, Diagnostics: From(diags, files)}
 	for _, d := range doc.Diagnostics {
 		if d.Severity == "warning" {
 			doc.Warnings++
@@ -36,7 +39,7 @@ func JSON(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.File) error 
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(NewDocument(diags, files)); err != nil {
+	if err := enc.Encode(newDocument(diags, files)); err != nil {
 		return fmt.Errorf("write diagnostics: %w", err)
 	}
 	return nil

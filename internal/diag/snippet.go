@@ -70,12 +70,12 @@ func context(file *hcl.File, offset int) string {
 	if text == "" || hcled.ContextDefRange(file, offset).Start.Byte == offset {
 		return ""
 	}
-	return Escape(text)
+	return escapeText(text)
 }
 
-// Escape replaces what could move the cursor, change colours or reorder the
+// escapeText replaces what could move the cursor, change colours or reorder the
 // text of a terminal by its escape in the style of Go. A tab becomes a space.
-func Escape(text string) string { return escape([]byte(text)) }
+func escapeText(text string) string { return escape([]byte(text)) }
 
 func escape(text []byte) string {
 	var out strings.Builder
@@ -127,7 +127,7 @@ func values(d *hcl.Diagnostic) []Value {
 			if diags.HasErrors() {
 				continue
 			}
-			name := Escape(traversalText(traversal))
+			name := escapeText(traversalText(traversal))
 			if !seen[name] && val != cty.NilVal {
 				seen[name] = true
 				all = append(all, Value{Traversal: name, Statement: statement(val)})
@@ -188,7 +188,7 @@ func plain(val cty.Value) string {
 		if utf8.RuneCountInString(text) > maxValue {
 			text = string([]rune(text)[:maxValue]) + "…"
 		}
-		return `"` + Escape(text) + `"`
+		return `"` + escapeText(text) + `"`
 	case cty.Number:
 		f := val.AsBigFloat()
 		if f.IsInt() && f.MantExp(nil) < 64 {

@@ -46,7 +46,7 @@ func render(d Diagnostic, color bool, width int) string {
 		level, levelColor = "Warning", yellow
 	}
 
-	lines := wrap(Escape(level+": "+d.Summary), width-2)
+	lines := wrap(escapeText(level+": "+d.Summary), width-2)
 	lines[0] = paint(bold+levelColor, level+":") + paint(bold, strings.TrimPrefix(lines[0], level+":"))
 	lines = append(lines, "")
 	if d.Range != nil {
@@ -73,7 +73,7 @@ func render(d Diagnostic, color bool, width int) string {
 
 // source renders the place of d, its source lines and the values in them.
 func source(d Diagnostic, paint func(code, text string) string) []string {
-	where := fmt.Sprintf("  on %s line %d", Escape(d.Range.Filename), d.Range.Start.Line)
+	where := fmt.Sprintf("  on %s line %d", escapeText(d.Range.Filename), d.Range.Start.Line)
 	if d.Snippet == nil {
 		return []string{where}
 	}
@@ -101,7 +101,7 @@ func source(d Diagnostic, paint func(code, text string) string) []string {
 }
 
 // escapeIndented escapes a line of a detail and keeps its leading spaces.
-func escapeIndented(line string) string { return Escape(strings.TrimRight(line, " \r")) }
+func escapeIndented(line string) string { return escapeText(strings.TrimRight(line, " \r")) }
 
 // wrap breaks text into lines of at most width runes at spaces. A word longer
 // than that has a line of its own, and a line that begins with a space is an

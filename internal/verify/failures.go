@@ -20,6 +20,10 @@ const (
 	CodeAttemptDiffers     = "E-ATTEMPT-DIFFERS"     // attempt.json is not the one that the journal names
 	CodeAttemptExtra       = "E-ATTEMPT-EXTRA"       // files of an attempt that the journal does not know
 	CodeRawDiffers         = "E-RAW-DIFFERS"         // a raw file is not the one that attempt.json names
+	CodeRawTwice           = "E-RAW-TWICE"           // one command's output stands for two
+	CodeFileUnexplained    = "E-FILE-UNEXPLAINED"    // signed, and neither plan nor journal says what it is
+	CodeCutUnexplained     = "E-CUT-UNEXPLAINED"     // an attempt is said to be cut, and nothing cut it
+	CodeGateMissing        = "E-GATE-MISSING"        // a phase was run and its gate not decided
 	CodeMeasurement        = "E-MEASUREMENT"         // a line of the measurements cannot be read
 	CodeMeasurementDiffers = "E-MEASUREMENT-DIFFERS" // measuring the raw files again gives something else
 	CodeVerdict            = "E-VERDICT"             // the verdict cannot be read

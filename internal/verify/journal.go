@@ -43,6 +43,8 @@ func checkJournal(c *content, s *step) {
 	l.read(c.records, s)
 	l.accountForCells(s)
 	l.accountForFiles(s)
+	l.accountForGates(s)
+	checkNodes(c, s)
 }
 
 type attemptKey struct {
@@ -61,6 +63,11 @@ type ledger struct {
 	stopped  bool // the run ended by a stop, so that cells may be left out
 	listed   map[string]bool
 	starts   []attemptKey
+	lastRun  map[string]int // the last record of an attempt, by phase
+	lastGate map[string]int // the last decision, by phase
+	outputs  map[evidence.Digest]string
+	spans    map[attemptKey]span
+	breaks   []int        // the records with which the run stopped, or went on
 	attempts []attemptKey // ended, with an attempt.json that is the journal's
 }
 
@@ -68,6 +75,8 @@ func newLedger(c *content) *ledger {
 	l := &ledger{
 		c: c, planned: make(map[string]bool, len(c.plan.Cells)), started: make(map[string]int), skipped: make(map[string]bool),
 		known: make(map[attemptKey]bool), ended: make(map[attemptKey]bool), listed: make(map[string]bool),
+		lastRun: make(map[string]int), lastGate: make(map[string]int), outputs: make(map[evidence.Digest]string),
+		spans: make(map[attemptKey]span),
 	}
 	for _, cell := range c.plan.Cells {
 		l.planned[cell.ID] = true
@@ -76,17 +85,27 @@ func newLedger(c *content) *ledger {
 }
 
 func (l *ledger) read(records []evidence.Record, s *step) {
+	phases := l.phases()
 	for i, r := range records {
 		at := fmt.Sprintf("%s:%d", evidence.JournalPath, i+1)
 		if r.Cell != "" && !l.planned[r.Cell] {
 			s.fail(attest.Failure{Code: CodeCellUnknown, Path: at, Message: "the plan has no cell " + r.Cell, Next: resignedNext})
 			continue
 		}
+		if phase, ok := phases[r.Cell]; ok && (r.Event == evidence.EventAttemptStart || r.Event == evidence.EventAttemptEnd) {
+			l.lastRun[phase] = i
+		}
 		switch r.Event {
+		case evidence.EventGate:
+			l.lastGate[r.Phase] = i
+		case evidence.EventCapture:
+			l.capture(r, at, s)
 		case evidence.EventStop:
 			l.stopped = true
+			l.breaks = append(l.breaks, i)
 		case evidence.EventResume, evidence.EventReopen:
 			l.stopped = false
+			l.breaks = append(l.breaks, i)
 		case evidence.EventSkip:
 			l.skipped[r.Cell] = true
 		case evidence.EventAttemptStart:
@@ -96,11 +115,74 @@ func (l *ledger) read(records []evidence.Record, s *step) {
 					Expected: strconv.Itoa(want), Actual: strconv.Itoa(r.Attempt), Next: "an attempt was taken out: " + resignedNext,
 				})
 			}
+			before := attemptKey{r.Cell, l.started[r.Cell]}
+			if s, ok := l.spans[before]; ok {
+				l.spans[before] = span{s.start, i}
+			}
+			l.spans[attemptKey{r.Cell, r.Attempt}] = span{i, len(records)}
 			l.started[r.Cell] = r.Attempt
 			l.known[attemptKey{r.Cell, r.Attempt}] = true
 			l.starts = append(l.starts, attemptKey{r.Cell, r.Attempt})
 		case evidence.EventAttemptEnd:
 			l.end(r, at, s)
+		}
+	}
+}
+
+// span is the records from the start of an attempt to that of the next one of
+// its cell.
+type span struct{ start, next int }
+
+// broken reports whether the run ended, or another process went on with it,
+// between the attempt's start and the next of its cell: nothing else cuts an
+// attempt.
+func (l *ledger) broken(key attemptKey) bool {
+	at, _ := slices.BinarySearch(l.breaks, l.spans[key].start)
+	return at < len(l.breaks) && l.breaks[at] < l.spans[key].next
+}
+
+// phases is the phase of each cell of the plan.
+func (l *ledger) phases() map[string]string {
+	byTest := make(map[string]string, len(l.c.plan.Tests))
+	for _, t := range l.c.plan.Tests {
+		byTest[t.Name] = t.Phase
+	}
+	byCell := make(map[string]string, len(l.c.plan.Cells))
+	for _, cell := range l.c.plan.Cells {
+		byCell[cell.ID] = byTest[cell.Test]
+	}
+	return byCell
+}
+
+// capture holds the files of one capture against the manifest.
+func (l *ledger) capture(r evidence.Record, at string, s *step) {
+	if !strings.HasPrefix(r.Path, capturesFolder) {
+		s.fail(attest.Failure{Code: CodeRawDiffers, Path: at, Message: "a capture is not kept below " + capturesFolder, Expected: capturesFolder, Actual: r.Path, Next: resignedNext})
+		return
+	}
+	if l.c.manifest == nil {
+		return
+	}
+	for _, f := range r.Files {
+		l.file(r.Path+"/"+f.Path, f, s)
+	}
+}
+
+const capturesFolder = "captures/"
+
+// accountForGates finds phases that were run in a completed run and whose gate
+// was never decided over all of what was run.
+func (l *ledger) accountForGates(s *step) {
+	if l.stopped {
+		return
+	}
+	for _, phase := range l.c.plan.Phases {
+		ran, any := l.lastRun[phase.Name]
+		if gate, decided := l.lastGate[phase.Name]; any && (!decided || gate < ran) {
+			s.fail(attest.Failure{
+				Code: CodeGateMissing, Path: evidence.JournalPath, Message: "the gate of phase " + phase.Name + " was not decided after its last attempt",
+				Expected: string(evidence.EventGate), Actual: absent, Next: "the decision was taken out: " + resignedNext,
+			})
 		}
 	}
 }
@@ -168,17 +250,120 @@ func (l *ledger) accountForFiles(s *step) {
 			s.fail(attest.Failure{Code: CodeAttemptDiffers, Path: attemptFolder(key) + "attempt.json", Message: "cannot be read: " + err.Error()})
 			continue
 		}
+		if attempt.Cut && !l.broken(key) {
+			s.fail(attest.Failure{
+				Code: CodeCutUnexplained, Path: attemptFolder(key) + "attempt.json",
+				Message:  "the attempt is said to be cut by the end of the run, and the run went on without one before the next attempt of its cell",
+				Expected: "a stop, or a process that goes on", Actual: absent, Next: "it may be a failure that was given another name: " + resignedNext,
+			})
+		}
 		for _, f := range attempt.Files {
 			l.file(attemptFolder(key)+f.Path, f, s)
+			l.output(attemptFolder(key)+f.Path, f.Digest, s)
 		}
 	}
+	l.accountForRest(s)
 	for _, path := range slices.Sorted(maps.Keys(l.c.manifest)) {
-		if strings.HasPrefix(path, "cells/") && !l.listed[path] && !l.reported(path) {
+		switch {
+		case l.listed[path]:
+		case !strings.HasPrefix(path, "cells/"):
+			s.fail(attest.Failure{
+				Code: CodeFileUnexplained, Path: path, Message: "neither the plan nor the journal says what this file is", Next: resignedNext,
+			})
+		case !l.reported(path):
 			s.fail(attest.Failure{
 				Code: CodeAttemptExtra, Path: path, Message: "no attempt that the journal knows lists this file", Next: resignedNext,
 			})
 		}
 	}
+}
+
+// accountForRest lists the files of a run that are no attempt's, and finds
+// tails and seals that the journal names and that are not there, or that are
+// not what it names.
+func (l *ledger) accountForRest(s *step) {
+	for _, path := range []string{
+		evidence.PlanPath, evidence.ToolPath, evidence.InventoryPath, evidence.JournalPath, evidence.MeasurementsPath, evidence.VerdictPath,
+	} {
+		l.listed[path] = true
+	}
+	for _, source := range l.c.plan.Sources {
+		l.listed[evidence.RunbookDir+"/"+evidence.SourcePath(source.Path)] = true
+	}
+	seals := l.seals()
+	died := false
+	for i, r := range l.c.records {
+		at := fmt.Sprintf("%s:%d", evidence.JournalPath, i+1)
+		died = died || r.Event == evidence.EventResume
+		tail := r.Torn
+		if r.Event == evidence.EventNote {
+			tail = r.Path
+		}
+		if tail != "" {
+			l.listed[tail] = true
+			if _, ok := l.c.manifest[tail]; !ok {
+				s.fail(attest.Failure{Code: attest.CodeFileMissing, Path: tail, Message: "the journal keeps a tail here, in line " + strconv.Itoa(i+1), Next: resignedNext})
+			}
+		}
+		if r.Event == evidence.EventReopen && r.Seal != "" && !l.seal(seals, r.Seal) {
+			s.fail(attest.Failure{
+				Code: attest.CodeFileMissing, Path: at, Message: "the run was sealed before, and that seal is not in " + sealsFolder,
+				Expected: string(r.Seal), Actual: absent, Next: "what was sealed first was taken out: " + resignedNext,
+			})
+		}
+	}
+	for path := range l.c.manifest {
+		// A death in the middle of a capture leaves files that no record names.
+		if died && strings.HasPrefix(path, capturesFolder) {
+			l.listed[path] = true
+		}
+	}
+}
+
+const sealsFolder = "run/seals/"
+
+// seals are the folders of the seals that were set aside, by the digest of
+// the manifest of each.
+func (l *ledger) seals() map[evidence.Digest]string {
+	seals := make(map[evidence.Digest]string)
+	for path, entry := range l.c.manifest {
+		folder, name, _ := strings.Cut(strings.TrimPrefix(path, sealsFolder), "/")
+		if strings.HasPrefix(path, sealsFolder) && name == evidence.ManifestPath {
+			seals[evidence.Digest("sha256:"+entry.SHA256)] = sealsFolder + folder + "/"
+		}
+	}
+	return seals
+}
+
+// seal lists the files of one seal, and reports whether it is there.
+func (l *ledger) seal(seals map[evidence.Digest]string, digest evidence.Digest) bool {
+	folder, ok := seals[digest]
+	if !ok || l.listed[folder+evidence.ManifestPath] {
+		return ok
+	}
+	for path := range l.c.manifest {
+		if strings.HasPrefix(path, folder) {
+			l.listed[path] = true
+		}
+	}
+	return true
+}
+
+// output finds the same exit.json in two places. It holds when a command began
+// and ended to the nanosecond, so that no two commands leave the same one: the
+// output beside it is that of the other step.
+func (l *ledger) output(path string, digest evidence.Digest, s *step) {
+	if !strings.HasSuffix(path, "/exit.json") {
+		return
+	}
+	first, twice := l.outputs[digest]
+	if !twice {
+		l.outputs[digest] = path
+		return
+	}
+	s.fail(attest.Failure{
+		Code: CodeRawTwice, Path: path, Message: "this is a copy of " + first + ": one command's output stands for two", Next: resignedNext,
+	})
 }
 
 func (l *ledger) file(path string, f evidence.File, s *step) {

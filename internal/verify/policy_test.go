@@ -171,7 +171,7 @@ func TestRules(t *testing.T) {
 	} {
 		content, options, v := good()
 		c.change(content, &options, v)
-		result := release(content, options, v, simulatedNodes(content, nil))
+		result := release(content, options, nil, v, simulatedNodes(content))
 		var got []string
 		for _, f := range result.Failures {
 			got = append(got, f.Code)
@@ -185,13 +185,13 @@ func TestRules(t *testing.T) {
 
 func TestNoReleaseIsAskedOfAPlanWithoutOne(t *testing.T) {
 	c := &content{plan: &evidence.Plan{}}
-	if got := release(c, Options{}, verdict(evidence.Pass), nil); got.State != attest.OK {
+	if got := release(c, Options{}, nil, verdict(evidence.Pass), nil); got.State != attest.OK {
 		t.Errorf("%+v", got)
 	}
-	if got := release(c, Options{Release: "final"}, verdict(evidence.Pass), nil); got.State != attest.Failed {
+	if got := release(c, Options{Release: "final"}, nil, verdict(evidence.Pass), nil); got.State != attest.Failed {
 		t.Errorf("%+v", got)
 	}
-	if got := release(c, Options{}, nil, nil); got.State != attest.NotChecked {
+	if got := release(c, Options{}, nil, nil, nil); got.State != attest.NotChecked {
 		t.Errorf("%+v", got)
 	}
 }

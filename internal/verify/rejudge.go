@@ -67,14 +67,31 @@ func compareVerdicts(c *content, verdict evidence.Verdict, s *step, onlyShow boo
 	}
 }
 
+// maxGates bounds the decisions that are derived again: each means judging a
+// phase, and a run decides a gate once, and once more each time that it was
+// resumed with cells left.
+const maxGates = 1000
+
 // compareGates derives each gate of the journal again from what had been
 // measured when it was decided.
 func compareGates(c *content, results []evidence.CellResult, s *step) {
+	gates := 0
 	for i, r := range c.records {
-		if r.Event != evidence.EventGate || r.Gate == nil {
+		if r.Event != evidence.EventGate {
 			continue
 		}
 		path := fmt.Sprintf("%s:%d", evidence.JournalPath, i+1)
+		if r.Gate == nil || r.Gate.Phase != r.Phase {
+			s.fail(attest.Failure{Code: CodeGateDiffers, Path: path, Message: "this line does not decide the gate of the phase that it names", Expected: r.Phase, Next: resignedNext})
+			continue
+		}
+		if gates++; gates > maxGates {
+			s.fail(attest.Failure{
+				Code: CodeGateDiffers, Path: path, Message: "the journal decides more gates than are derived again",
+				Expected: fmt.Sprintf("at most %d", maxGates), Next: resignedNext,
+			})
+			return
+		}
 		if !slices.ContainsFunc(c.plan.Phases, func(p evidence.Phase) bool { return p.Name == r.Gate.Phase }) {
 			s.fail(attest.Failure{Code: CodeGateDiffers, Path: path, Message: "the plan has no phase " + r.Gate.Phase, Next: resignedNext})
 			continue

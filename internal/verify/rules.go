@@ -13,14 +13,14 @@ import (
 
 // release is step 7: the release rules of the plan that were asked for, and
 // the rules of the trust policy, today.
-func release(c *content, o Options, verdict *evidence.Verdict, simulated []string) attest.StepResult {
+func release(c *content, o Options, results []evidence.CellResult, verdict *evidence.Verdict, simulated []string) attest.StepResult {
 	s := newStep(stepRelease)
 	if c.plan == nil || verdict == nil {
 		s.leave("there is no plan or no verdict, so no rule can be met")
 		return s.result("")
 	}
 	releases := judgeReleases(c.plan, o.Release, verdict, s)
-	r := rules{c: c, o: o, verdict: verdict, s: s}
+	r := rules{c: c, o: o, results: results, verdict: verdict, s: s}
 	r.age()
 	r.kind(simulated)
 	r.limits()
@@ -73,12 +73,15 @@ func judgeReleases(p *evidence.Plan, only string, verdict *evidence.Verdict, s *
 
 type rules struct {
 	c       *content
+	results []evidence.CellResult // nil where nothing was measured again
 	o       Options
 	verdict *evidence.Verdict
 	s       *step
 }
 
-// age compares the claimed end of the run with the policy's limit.
+// age compares the claimed age of the run with the policy's limit. A run is as
+// old as the oldest attempt that counts: one that is opened again, or goes on
+// after a year, is not young because it was closed today.
 func (r rules) age() {
 	limit := r.o.Policy.Require.MaxAge.Std()
 	if limit == 0 {
@@ -92,13 +95,49 @@ func (r rules) age() {
 	case ended.After(r.o.At):
 		f.Message, f.Actual = "the run claims to end in the future", ended.Format(time.RFC3339)
 		f.Next = "compare the clocks of the runner and of this machine"
-	case r.o.At.Sub(*ended) > limit:
-		f.Message, f.Actual = "the run is older than the trust policy allows (its time is claimed, not proven)", r.o.At.Sub(*ended).Truncate(time.Second).String()
+	case r.o.At.Sub(r.oldest(*ended)) > limit:
+		f.Message = "the run is older than the trust policy allows (its time is claimed, not proven)"
+		f.Actual = r.o.At.Sub(r.oldest(*ended)).Truncate(time.Second).String()
 		f.Next = "run the acceptance again"
 	default:
 		return
 	}
 	r.s.fail(f)
+}
+
+// oldest is when the oldest attempt that counts ended, by its own claim or the
+// journal's; the end of the run where there is none.
+func (r rules) oldest(ended time.Time) time.Time {
+	counts := make(map[attemptKey]bool)
+	for _, result := range r.results {
+		if a := counting(result); a != nil {
+			counts[attemptKey{result.Cell.ID, a.Number}] = true
+			ended = earlier(ended, a.End)
+		}
+	}
+	for _, record := range r.c.records {
+		if record.Event == evidence.EventAttemptEnd && counts[attemptKey{record.Cell, record.Attempt}] {
+			ended = earlier(ended, record.Time)
+		}
+	}
+	return ended
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// counting is the attempt on which the judge rests: the last that was not cut.
+func counting(result evidence.CellResult) *evidence.MeasuredAttempt {
+	for i := len(result.Attempts) - 1; i >= 0; i-- {
+		if !result.Attempts[i].Cut {
+			return &result.Attempts[i]
+		}
+	}
+	return nil
 }
 
 // kind refuses runs that were not what a contract asks for.
@@ -127,7 +166,7 @@ func (r rules) kind(simulated []string) {
 // limits counts what the policy puts up with only so often.
 func (r rules) limits() {
 	coverage := r.verdict.Coverage
-	if n, most := len(coverage.Retried), r.o.Policy.Accept.Retried; n > most {
+	if n, most := len(coverage.Retried)+r.overBudget(), r.o.Policy.Accept.Retried; n > most {
 		r.s.fail(attest.Failure{
 			Code: CodeRetried, Path: evidence.VerdictPath, Message: "cells passed only on a later attempt: " + strings.Join(coverage.Retried, ", "),
 			Expected: fmt.Sprintf("at most %d", most), Actual: strconv.Itoa(n), Next: "a fault that goes away is still a fault: find its cause",
@@ -143,6 +182,34 @@ func (r rules) limits() {
 			Expected: fmt.Sprintf("at most %d", most), Actual: strconv.Itoa(n), Next: "run again without interruption, or accept { interrupted = n }",
 		})
 	}
+}
+
+// overBudget counts, over the cells that passed late, the attempts beyond the
+// first that exceeds what the plan allows: whoever tries until it passes has
+// not retried once.
+func (r rules) overBudget() int {
+	allowed := make(map[string]int, len(r.c.plan.Tests))
+	for _, t := range r.c.plan.Tests {
+		allowed[t.Name] = 1 + t.Retries
+	}
+	late := make(map[string]bool, len(r.verdict.Coverage.Retried))
+	for _, cell := range r.verdict.Coverage.Retried {
+		late[cell] = true
+	}
+	over := 0
+	for _, result := range r.results {
+		if !late[result.Cell.ID] {
+			continue
+		}
+		whole := 0
+		for _, a := range result.Attempts {
+			if !a.Cut {
+				whole++
+			}
+		}
+		over += max(0, whole-allowed[result.Cell.Test]-1)
+	}
+	return over
 }
 
 func (r rules) runbook() {
@@ -169,8 +236,8 @@ func (c *content) ended() *time.Time {
 }
 
 // simulatedNodes names the nodes that any record shows to be simulated: the
-// inventory, each identification in the journal, and what was measured.
-func simulatedNodes(c *content, results []evidence.CellResult) []string {
+// inventory, and each identification in the journal.
+func simulatedNodes(c *content) []string {
 	var names []string
 	add := func(node string) {
 		if !slices.Contains(names, node) {
@@ -179,32 +246,15 @@ func simulatedNodes(c *content, results []evidence.CellResult) []string {
 	}
 	if c.inventory != nil {
 		for _, n := range c.inventory.Nodes {
-			if n.Simulated || simulatedVersion(n.SSHVersion) {
+			if n.Simulated || evidence.SimulatedServer(n.SSHVersion) {
 				add(n.Node)
 			}
 		}
 	}
 	for _, r := range c.records {
-		if r.Identity != nil && (r.Identity.Simulated || simulatedVersion(r.Identity.SSHVersion)) {
+		if r.Identity != nil && (r.Identity.Simulated || evidence.SimulatedServer(r.Identity.SSHVersion)) {
 			add(r.Identity.Node)
 		}
 	}
-	for _, result := range results {
-		for _, attempt := range result.Attempts {
-			for _, fact := range attempt.Facts {
-				if fact.Name == "simulated" && fact.Value == "true" {
-					node, _, _ := strings.Cut(string(fact.Subject), "/")
-					add(node)
-				}
-			}
-		}
-	}
 	return names
-}
-
-// simulatedVersion reports whether an SSH server's version string is that of
-// the simulated rack: "SSH-2.0-rackproof-sim…".
-func simulatedVersion(version string) bool {
-	_, software, _ := strings.Cut(strings.TrimPrefix(version, "SSH-"), "-")
-	return strings.HasPrefix(software, "rackproof-sim")
 }

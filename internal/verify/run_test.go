@@ -133,6 +133,7 @@ func newRig(t *testing.T, text string, vars map[string]string) rig {
 	must(t, err)
 	must(t, runner.Run(t.Context(), runner.Options{
 		Store: store, Executor: executor, Reach: config, Checks: checks.Builtin(), Judge: thresholds.Judge, MinFree: 1,
+		Allow: []string{"leaves_a_mark"},
 	}))
 	must(t, executor.Close())
 	results := checks.Measure(checks.Builtin(), plan, store.Records(), store.FS())
@@ -279,6 +280,34 @@ func (r rig) rederive(t *testing.T) {
 	must(t, err)
 	r.write(t, evidence.MeasurementsPath, lines.Bytes())
 	r.write(t, evidence.VerdictPath, verdict)
+}
+
+// attempt rewrites an attempt.json for the files that lie beside it, after one
+// more change, and makes the journal name the new one.
+func (r rig) attempt(t *testing.T, cell string, change func(*evidence.Attempt)) {
+	t.Helper()
+	name := "cells/" + cell + "/1/attempt.json"
+	var a evidence.Attempt
+	_, err := evidence.DecodeDocument(r.read(t, name), evidence.MediaAttempt, &a)
+	must(t, err)
+	for i, f := range a.Files {
+		data := r.read(t, "cells/"+cell+"/1/"+f.Path)
+		a.Files[i].Size, a.Files[i].Digest = int64(len(data)), evidence.DigestOf(data)
+	}
+	if change != nil {
+		change(&a)
+	}
+	doc, err := evidence.Encode(a)
+	must(t, err)
+	r.write(t, name, doc)
+	r.journal(t, func(records []evidence.Record) []evidence.Record {
+		for i := range records {
+			if records[i].Event == evidence.EventAttemptEnd && records[i].Cell == cell {
+				records[i].Document = evidence.DigestOf(doc)
+			}
+		}
+		return records
+	})
 }
 
 // repin makes the journal speak of the plan that the directory holds.

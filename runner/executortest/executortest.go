@@ -269,7 +269,7 @@ func environment(t *testing.T, s *suite) {
 	if want := "C|dumb|1|UTC|r/c/1/step|a 'b' $c !\\|mine|\nno terminal\n"; r.out != want {
 		t.Errorf("environment is %q, want %q", r.out, want)
 	}
-	if want := []string{"LC_ALL", "NO_COLOR", "ODD", "ODD2", "RACKPROOF_MARK", "TERM", "TZ"}; !slices.Equal(r.Env, want) {
+	if want := []string{"COLUMNS", "LANG", "LC_ALL", "NO_COLOR", "ODD", "ODD2", "RACKPROOF_MARK", "TERM", "TZ"}; !slices.Equal(r.Env, want) {
 		t.Errorf("Exit.Env is %q, want %q", r.Env, want)
 	}
 }

@@ -30,7 +30,7 @@ func Kind() runner.Kind {
 			{Name: "parallel", Type: evidence.ParamNumber, Unit: "1", Default: 64, Doc: "How many cells may run at once."},
 		},
 		Can: []evidence.Capability{
-			evidence.CapExec, evidence.CapGang,
+			evidence.CapExec,
 			evidence.CapFault("process_kill"), evidence.CapFault("service_stop"), evidence.CapFault("command"),
 		},
 		Open: open,

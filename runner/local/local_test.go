@@ -3,6 +3,7 @@ package local_test
 import (
 	"testing"
 
+	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/runner"
 	"github.com/rackproof/rackproof/runner/executortest"
 	"github.com/rackproof/rackproof/runner/local"
@@ -19,4 +20,11 @@ func TestConformance(t *testing.T) {
 			return x
 		},
 	})
+}
+
+// A task has no form for a gang, so no check may count on one.
+func TestKindClaimsNoGang(t *testing.T) {
+	if !local.Kind().Has(evidence.CapExec) || local.Kind().Has(evidence.CapGang) {
+		t.Errorf("it can do %v", local.Kind().Can)
+	}
 }

@@ -207,3 +207,10 @@ func TestSlots(t *testing.T) {
 		t.Error("refused as the only one says that another slot is used")
 	}
 }
+
+// A task has no form for a gang, so no check may count on one.
+func TestKindClaimsNoGang(t *testing.T) {
+	if !Kind().Has(evidence.CapExec) || Kind().Has(evidence.CapGang) {
+		t.Errorf("it can do %v", Kind().Can)
+	}
+}

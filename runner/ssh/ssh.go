@@ -10,16 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/runner"
 )
-
-// simulatedVersion is in the version of a server that is not a real node.
-const simulatedVersion = "rackproof-sim"
 
 // Kind is executor "ssh".
 func Kind() runner.Kind {
@@ -28,7 +24,7 @@ func Kind() runner.Kind {
 		Doc:    "Runs commands on the nodes over SSH. Host keys are always checked against known_hosts; ssh_config is read as OpenSSH reads it, but for ProxyCommand, which is refused.",
 		Params: params(),
 		Can: []evidence.Capability{
-			evidence.CapExec, evidence.CapGang,
+			evidence.CapExec,
 			evidence.CapFault("process_kill"), evidence.CapFault("service_stop"), evidence.CapFault("command"),
 		},
 		Open: func(ctx context.Context, raw json.RawMessage, nodes []string) (runner.Executor, error) {
@@ -118,7 +114,7 @@ func (x *executor) Identify(ctx context.Context, node string) (evidence.NodeIden
 	}
 	id.HostKey = c.hostKey
 	id.SSHVersion = c.version
-	id.Simulated = strings.Contains(c.version, simulatedVersion)
+	id.Simulated = evidence.SimulatedServer(c.version)
 	return id, nil
 }
 

@@ -39,6 +39,7 @@ test "bandwidth" {
 }
 
 evidence {
-  on_fail = [["nvidia-bug-report.sh"]]
-  redact  = ["ipv4"]
+  on_fail         = [["nvidia-bug-report.sh"]]
+  redact          = ["ipv4"]
+  sample_interval = "1s"
 }

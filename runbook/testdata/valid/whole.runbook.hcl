@@ -106,8 +106,7 @@ phase "node" {
 }
 
 evidence {
-  capture         = [["nvidia-smi", "-q", "-x"], ["lscpu", "-J"]]
-  sample_interval = "1s"
+  capture = [["nvidia-smi", "-q", "-x"], ["lscpu", "-J"]]
 }
 
 test "bill_of_materials" {
@@ -261,7 +260,6 @@ test "path_loss" {
 
   fault "process_kill" {
     nodes   = nodeset.some
-    part    = "storage0"
     after   = "2m"
     for     = "1m"
     process = "mdsd"
