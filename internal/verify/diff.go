@@ -23,6 +23,11 @@ const maxDifferences = 100
 // diffDocuments compares two JSON documents by value and names the places
 // where they differ, in document order.
 func diffDocuments(want, got []byte) ([]difference, error) {
+	// The usual case, and for a large run the one that spares trees of
+	// millions of values.
+	if bytes.Equal(want, got) && json.Valid(want) {
+		return nil, nil
+	}
 	var values [2]any
 	for i, doc := range [][]byte{want, got} {
 		decoder := json.NewDecoder(bytes.NewReader(doc))
