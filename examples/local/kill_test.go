@@ -35,7 +35,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		t.Fatalf("the undisturbed run exits with %d\n%s", code, undisturbed.output.String())
 	}
 	length := time.Since(began)
-	want := findings(undisturbed.verdict())
+	want := undisturbed.findings()
 
 	random := rand.New(rand.NewPCG(1, 2))
 	t.Run("moments", func(t *testing.T) {
@@ -67,7 +67,7 @@ func (s *scene) run(killAfter *time.Duration) (code int) {
 	if err := os.MkdirAll(s.scratch(), 0o755); err != nil {
 		s.t.Fatal(err)
 	}
-	return s.command(killAfter, "run", "local.runbook.hcl", "--var", "scratch="+s.scratch(),
+	return s.command(killAfter, "run", "local.runbook.hcl", "--var", "scratch="+s.scratch(), "--var", "machine="+filepath.Base(s.dir),
 		"--allow", "leaves_a_mark", "--dir", filepath.Join(s.dir, "runs"))
 }
 
@@ -112,7 +112,7 @@ func (s *scene) resumed(want []string) {
 	if verdict.Outcome != evidence.Pass {
 		s.t.Errorf("the outcome is %v", verdict.Outcome)
 	}
-	if got := findings(verdict); !slices.Equal(got, want) {
+	if got := s.findings(); !slices.Equal(got, want) {
 		s.t.Errorf("findings\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if exists(filepath.Join(s.scratch(), "broken")) {
@@ -243,12 +243,14 @@ func (s *scene) verdict() evidence.Verdict {
 	return verdict
 }
 
-// findings are a verdict's findings without what differs from run to run: the
-// numbers and where they were read.
-func findings(v evidence.Verdict) []string {
+// findings are the verdict's findings without what differs from run to run:
+// the numbers, where they were read, and the name of the machine.
+func (s *scene) findings() []string {
+	s.t.Helper()
 	var lines []string
-	for _, f := range v.Findings {
-		lines = append(lines, fmt.Sprintf("%s %s %s: %v %s", f.Test, f.Threshold, f.Subject, f.Outcome, f.Reason))
+	for _, f := range s.verdict().Findings {
+		line := fmt.Sprintf("%s %s %s: %v %s", f.Test, f.Threshold, f.Subject, f.Outcome, f.Reason)
+		lines = append(lines, strings.ReplaceAll(line, filepath.Base(s.dir), ""))
 	}
 	return lines
 }

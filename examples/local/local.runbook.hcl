@@ -6,6 +6,12 @@ runbook "local" {
   required_version = ">= 0.1.0, < 2.0.0"
 }
 
+variable "machine" {
+  type        = string
+  description = "What the names of the two nodes begin with."
+  default     = "machine"
+}
+
 variable "scratch" {
   type        = string
   description = "Folder in which the fault leaves its mark."
@@ -16,7 +22,7 @@ owner "site" {
 }
 
 fleet "machine" {
-  hosts = "left,right"
+  hosts = "${var.machine}-[1-2]"
 
   executor "local" {
     shared_machine = true
@@ -24,7 +30,7 @@ fleet "machine" {
 }
 
 nodeset "victim" {
-  hosts = "right"
+  hosts = "${var.machine}-2"
 }
 
 phase "inventory" {
