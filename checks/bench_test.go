@@ -176,7 +176,9 @@ func (b *osBench) Probe(ctx context.Context, step, node string, period time.Dura
 			return err
 		}
 		lines.Write(line)
-		exit.Argv = c.Argv
+		if n == 0 {
+			exit.Argv = c.Argv
+		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():

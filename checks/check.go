@@ -27,7 +27,9 @@ type Check interface {
 	// folder. It is pure. What it cannot measure it reports as
 	// *evidence.Problem, joined with errors.Join, beside what it could: no
 	// expected measurement may be left out without one. It never guesses: a
-	// value that the tool did not print is a Measurement with Missing.
+	// value that the tool did not print is a Measurement with Missing. Output
+	// of another command than Drive would run is none of the step's: both take
+	// the argv from one function of the plan.
 	Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measurement, []evidence.Fact, error)
 }
 

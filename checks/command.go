@@ -239,13 +239,16 @@ func (e extractor) pattern(text, label string) (*regexp.Regexp, error) {
 	return regexp.Compile("(?m:" + text + ")")
 }
 
+// argv is what the one step runs on every node.
+func (p commandParams) argv() []string { return p.Argv }
+
 func (command) Drive(ctx context.Context, b Bench) error {
 	var params commandParams
 	if err := b.Params(&params); err != nil {
 		return err
 	}
 	return b.ExecAll(ctx, commandStep, b.Nodes(), func(node string) Command {
-		return Command{Node: node, Argv: params.Argv}
+		return Command{Node: node, Argv: params.argv()}
 	})
 }
 
@@ -261,7 +264,7 @@ func (command) Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measurement, 
 	if err != nil {
 		return nil, nil, err
 	}
-	m := newCollector(c, raw)
+	m := newCollector(c, raw, func(string, string) commandLine { return exactly(params.argv()) })
 	for _, node := range c.Nodes {
 		out, ok := m.step(commandStep, node, params.ExpectExit)
 		if !ok || !m.proved(out, proof) {

@@ -211,10 +211,10 @@ func (failover) Drive(ctx context.Context, b Bench) error {
 		return &evidence.Problem{Class: evidence.ClassNotRun, Detail: err.Error()}
 	}
 	nonce := newMark()
-	if _, err := b.Exec(ctx, nonceStep, Command{Node: from, Argv: []string{"echo", nonce}}); err != nil {
+	if _, err := b.Exec(ctx, nonceStep, Command{Node: from, Argv: params.argv(nonceStep, nonce, "")}); err != nil {
 		return err
 	}
-	if _, err := b.Exec(ctx, readBeforeStep, Command{Node: from, Argv: params.Probe.Read}); err != nil {
+	if _, err := b.Exec(ctx, readBeforeStep, Command{Node: from, Argv: params.argv(readBeforeStep, nonce, "")}); err != nil {
 		return err
 	}
 
@@ -230,7 +230,9 @@ func (failover) Drive(ctx context.Context, b Bench) error {
 			default:
 			}
 			asked.Store(int64(n) + 1)
-			return params.write(from, recordText(test.Name, nonce, n)), true
+			return Command{
+				Node: from, Argv: params.argv(probeStep, nonce, recordText(test.Name, nonce, n)), Deadline: params.Probe.Timeout.Std(),
+			}, true
 		})
 	})
 	err = params.duringFaults(ctx, b, &asked)
@@ -240,10 +242,10 @@ func (failover) Drive(ctx context.Context, b Bench) error {
 	if ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
 	}
-	_, reading := b.Exec(ctx, readStep, Command{Node: from, Argv: params.Probe.Read})
+	_, reading := b.Exec(ctx, readStep, Command{Node: from, Argv: params.argv(readStep, nonce, "")})
 	err = errors.Join(err, reading)
 	if len(params.Accepted) > 0 {
-		err = errors.Join(err, b.ExecAll(ctx, acceptedAfter, broken(test.Faults), params.acceptedCommand))
+		err = errors.Join(err, b.ExecAll(ctx, acceptedAfter, broken(test.Faults), params.acceptedCommand(acceptedAfter)))
 	}
 	return err
 }
@@ -251,7 +253,7 @@ func (failover) Drive(ctx context.Context, b Bench) error {
 // duringFaults returns when the probe may stop.
 func (p failoverParams) duringFaults(ctx context.Context, b Bench, asked *atomic.Int64) error {
 	if len(p.Accepted) > 0 {
-		if err := b.ExecAll(ctx, acceptedBefore, broken(b.Test().Faults), p.acceptedCommand); err != nil {
+		if err := b.ExecAll(ctx, acceptedBefore, broken(b.Test().Faults), p.acceptedCommand(acceptedBefore)); err != nil {
 			return err
 		}
 	}
@@ -267,16 +269,43 @@ func (p failoverParams) duringFaults(ctx context.Context, b Bench, asked *atomic
 	})
 }
 
-func (p failoverParams) acceptedCommand(node string) Command {
-	return Command{Node: node, Argv: p.Accepted}
+func (p failoverParams) acceptedCommand(step string) func(node string) Command {
+	return func(node string) Command { return Command{Node: node, Argv: p.argv(step, "", "")} }
 }
 
-func (p failoverParams) write(node, record string) Command {
-	argv := slices.Clone(p.Probe.Write)
-	for i := range argv[1:] {
-		argv[i+1] = strings.ReplaceAll(argv[i+1], recordMark, record)
+// argv is what a step of the attempt with nonce runs, and the probe for
+// record; nil for a step that is none.
+func (p failoverParams) argv(step, nonce, record string) []string {
+	switch step {
+	case nonceStep:
+		return []string{"echo", nonce}
+	case readBeforeStep, readStep:
+		return p.Probe.Read
+	case probeStep:
+		return substitute(p.Probe.Write, recordMark, record)
+	case acceptedBefore, acceptedAfter:
+		return p.Accepted
 	}
-	return Command{Node: node, Argv: argv, Deadline: p.Probe.Timeout.Std()}
+	return nil
+}
+
+const (
+	nonceMark  = "{nonce}"
+	nonceWord  = `[0-9a-f]{16}`
+	firstWrite = `000000-[0-9a-f]{8}`
+)
+
+// asked is what a step must have run, where nonce is what the nonce step
+// printed: empty if that is not known, so that only the forms of the nonce
+// and of the first record are.
+func (p failoverParams) asked(test, nonce, step string) commandLine {
+	switch {
+	case step == nonceStep:
+		return commandLine{argv: p.argv(step, nonceMark, ""), mark: nonceMark, form: nonceWord}
+	case step == probeStep && nonce == "":
+		return commandLine{argv: p.argv(step, "", recordMark), mark: recordMark, form: firstWrite}
+	}
+	return exactly(p.argv(step, nonce, recordText(test, nonce, 0)))
 }
 
 func (failover) Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measurement, []evidence.Fact, error) {
@@ -287,16 +316,19 @@ func (failover) Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measurement,
 	if err := params.validate(); err != nil {
 		return nil, nil, err
 	}
-	m := failoverMeasure{newCollector(c, raw), params, params.metrics()}
+	nonce := ""
+	asked := func(step, _ string) commandLine { return params.asked(c.Test.Name, nonce, step) }
+	m := failoverMeasure{newCollector(c, raw, asked), params, params.metrics()}
 	from, err := params.prober(c.Fleet, c.Test.Faults)
 	if err := errors.Join(params.planned(c.Test), err); err != nil {
 		m.report("", "", evidence.ClassNotRun, "%v", err)
 		return m.result()
 	}
 	window, closed := m.window()
+	nonce = m.nonce(from)
 	probed, ok := m.probed(from, window, closed)
-	if ok {
-		m.readBack(from, probed)
+	if ok && nonce != "" {
+		m.readBack(from, nonce, probed)
 	}
 	if len(params.Accepted) > 0 {
 		m.accepted(window, closed)
@@ -477,20 +509,30 @@ func (m failoverMeasure) probed(from string, window faultWindow, closed bool) (p
 	return run, true
 }
 
-var nonceForm = regexp.MustCompile(`^[0-9a-f]{16}\n$`)
+var nonceForm = regexp.MustCompile(`^` + nonceWord + `\n$`)
 
-// readBack compares the records that were acknowledged with those that are
-// there. What was there before this attempt is left out.
-func (m failoverMeasure) readBack(from string, run probeRun) {
+// nonce is what binds the records to the attempt, as its step was asked to
+// print it; empty if that was not read.
+func (m failoverMeasure) nonce(from string) string {
 	out, ok := m.step(nonceStep, from)
 	if !ok {
-		return
+		return ""
 	}
 	if !nonceForm.Match(out.stdout) {
 		m.report(from, nonceStep, evidence.ClassOutputCut, "stdout is not the nonce of the records: %q", token(string(out.stdout)))
-		return
+		return ""
 	}
 	nonce := strings.TrimSuffix(string(out.stdout), "\n")
+	if asked := out.exit.Argv[1]; asked != nonce {
+		m.report(from, nonceStep, evidence.ClassUnparsable, "stdout is the nonce %s and %s was to be printed", nonce, asked)
+		return ""
+	}
+	return nonce
+}
+
+// readBack compares the records that were acknowledged with those that are
+// there. What was there before this attempt is left out.
+func (m failoverMeasure) readBack(from, nonce string, run probeRun) {
 	old, ok := m.recordsBefore(from)
 	if !ok {
 		return

@@ -3,6 +3,7 @@ package checks_test
 import (
 	"testing"
 
+	"github.com/rackproof/rackproof/checks"
 	"github.com/rackproof/rackproof/checks/checktest"
 )
 
@@ -21,4 +22,10 @@ func TestDamageHostBurn(t *testing.T)   { checktest.Damage(t, find(t, "host_burn
 // a mismatch, and neither passes.
 func TestDamageFailover(t *testing.T) {
 	checktest.Damage(t, find(t, "failover"), "lost_records", "wrong_records", "mismatches")
+}
+
+func TestOtherCommand(t *testing.T) {
+	for _, check := range checks.Builtin() {
+		t.Run(check.Spec().Name, func(t *testing.T) { checktest.OtherCommand(t, check) })
+	}
 }

@@ -33,8 +33,9 @@ type burnParams struct {
 var burnStressors = []string{"cpu", "matrix", "vm"}
 
 const (
-	burnStep   = "burn"
-	sampleStep = "samples"
+	burnVersionStep = "version"
+	burnStep        = "burn"
+	sampleStep      = "samples"
 )
 
 var burnFacts = []FactSpec{
@@ -142,7 +143,21 @@ func (p burnParams) seconds(duration time.Duration) int {
 	return max(1, whole+int(margin/time.Second))
 }
 
-func (p burnParams) argv(duration time.Duration) []string {
+// argv is what a step of a test of duration runs on every node; nil for a
+// step that is none.
+func (p burnParams) argv(duration time.Duration, step string) []string {
+	switch step {
+	case burnVersionStep:
+		return []string{"stress-ng", "--version"}
+	case burnStep:
+		return p.burnArgv(duration)
+	case sampleStep:
+		return []string{"head", "-v", "-n", "1", "/proc/stat", "/proc/uptime"}
+	}
+	return kernelArgv(step)
+}
+
+func (p burnParams) burnArgv(duration time.Duration) []string {
 	argv := []string{"stress-ng"}
 	for _, s := range p.Stressors {
 		argv = append(argv, "--"+s, strconv.Itoa(p.Workers))
@@ -161,9 +176,9 @@ func (hostBurn) Drive(ctx context.Context, b Bench) error {
 	if err := b.Params(&params); err != nil {
 		return err
 	}
-	nodes := b.Nodes()
-	if err := b.ExecAll(ctx, "version", nodes, func(node string) Command {
-		return Command{Node: node, Argv: []string{"stress-ng", "--version"}}
+	nodes, duration := b.Nodes(), b.Test().Duration.Std()
+	if err := b.ExecAll(ctx, burnVersionStep, nodes, func(node string) Command {
+		return Command{Node: node, Argv: params.argv(duration, burnVersionStep)}
 	}); err != nil {
 		return err
 	}
@@ -186,6 +201,8 @@ func (hostBurn) Drive(ctx context.Context, b Bench) error {
 
 // burnNode samples from before the burn until after it.
 func burnNode(ctx context.Context, b Bench, node string, params burnParams) error {
+	test := b.Test()
+	duration := test.Duration.Std()
 	var sampling error
 	burned := make(chan struct{})
 	started := make(chan struct{})
@@ -202,15 +219,14 @@ func burnNode(ctx context.Context, b Bench, node string, params burnParams) erro
 				return Command{}, false
 			default:
 			}
-			return Command{Node: node, Argv: []string{"head", "-v", "-n", "1", "/proc/stat", "/proc/uptime"}}, true
+			return Command{Node: node, Argv: params.argv(duration, sampleStep)}, true
 		})
 	})
 	<-started
-	test := b.Test()
-	c := Command{Node: node, Argv: params.argv(test.Duration.Std())}
+	c := Command{Node: node, Argv: params.argv(duration, burnStep)}
 	if test.Silence > 0 {
 		// stress-ng prints nothing until it is done.
-		c.Silence = max(test.Silence.Std(), time.Duration(params.seconds(test.Duration.Std()))*time.Second+time.Minute)
+		c.Silence = max(test.Silence.Std(), time.Duration(params.seconds(duration))*time.Second+time.Minute)
 	}
 	_, err := b.Exec(ctx, burnStep, c)
 	close(burned)
@@ -226,7 +242,8 @@ func (hostBurn) Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measurement,
 	if err := params.validate(); err != nil {
 		return nil, nil, err
 	}
-	m := burnMeasure{newCollector(c, raw), params, params.metrics()}
+	asked := func(step, _ string) commandLine { return exactly(params.argv(c.Test.Duration.Std(), step)) }
+	m := burnMeasure{newCollector(c, raw, asked), params, params.metrics()}
 	for _, node := range c.Nodes {
 		m.version(node)
 		burn, ended := m.burn(node)
@@ -253,7 +270,7 @@ func (m burnMeasure) number(node, metric string, labels map[string]string, r rea
 var stressVersion = regexp.MustCompile(`^(stress-ng, version \d+\.\d+[^ ]*) .*\n$`)
 
 func (m burnMeasure) version(node string) {
-	out, ok := m.step("version", node)
+	out, ok := m.step(burnVersionStep, node)
 	if !ok {
 		return
 	}

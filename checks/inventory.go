@@ -81,6 +81,8 @@ var inventoryFiles = []string{
 	fileVendor, fileProduct, fileSerial, fileBIOS, fileSentinel,
 }
 
+const filesStep = "files"
+
 // clockSteps are read one after another; the quickest counts, as in NTP's
 // clock filter (RFC 5905, section 10).
 var clockSteps = []string{"clock-1", "clock-2", "clock-3"}
@@ -188,30 +190,48 @@ func (p inventoryParams) validate() error {
 	return nil
 }
 
+// steps are the steps on every node, in their order.
+func (p inventoryParams) steps() []string {
+	steps := append(slices.Clone(clockSteps), filesStep)
+	for _, tool := range inventoryTools {
+		steps = append(steps, tool.step)
+	}
+	for _, v := range p.Versions {
+		steps = append(steps, v.step())
+	}
+	return steps
+}
+
+// argv is what a step runs on every node; nil for a step that is none.
+func (p inventoryParams) argv(step string) []string {
+	switch {
+	case slices.Contains(clockSteps, step):
+		return []string{"date", "-u", "+%s.%N %Z"}
+	case step == filesStep:
+		return append([]string{"tail", "-v", "-n", "+1"}, inventoryFiles...)
+	}
+	for _, tool := range inventoryTools {
+		if tool.step == step {
+			return tool.argv
+		}
+	}
+	for _, v := range p.Versions {
+		if v.step() == step {
+			return v.Argv
+		}
+	}
+	return nil
+}
+
 func (inventory) Drive(ctx context.Context, b Bench) error {
 	var params inventoryParams
 	if err := b.Params(&params); err != nil {
 		return err
 	}
-	type step struct {
-		name string
-		argv []string
-	}
-	var steps []step
-	for _, name := range clockSteps {
-		steps = append(steps, step{name, []string{"date", "-u", "+%s.%N %Z"}})
-	}
-	steps = append(steps, step{"files", append([]string{"tail", "-v", "-n", "+1"}, inventoryFiles...)})
-	for _, tool := range inventoryTools {
-		steps = append(steps, step{tool.step, tool.argv})
-	}
-	for _, v := range params.Versions {
-		steps = append(steps, step{v.step(), v.Argv})
-	}
 	var failed []error
-	for _, s := range steps {
+	for _, step := range params.steps() {
 		// One missing tool must not hide what the others say.
-		if err := b.ExecAll(ctx, s.name, b.Nodes(), func(node string) Command { return Command{Node: node, Argv: s.argv} }); err != nil {
+		if err := b.ExecAll(ctx, step, b.Nodes(), func(node string) Command { return Command{Node: node, Argv: params.argv(step)} }); err != nil {
 			failed = append(failed, err)
 		}
 		if ctx.Err() != nil {
@@ -229,7 +249,7 @@ func (inventory) Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measurement
 	if err := params.validate(); err != nil {
 		return nil, nil, err
 	}
-	m := newCollector(c, raw)
+	m := newCollector(c, raw, func(step, _ string) commandLine { return exactly(params.argv(step)) })
 	for _, node := range c.Nodes {
 		n := nodeInventory{collector: m, node: node, before: len(m.problems)}
 		n.clock()
@@ -309,7 +329,7 @@ var (
 
 func (n nodeInventory) files() {
 	// tail exits with 1 if one of the files is not there.
-	out, ok := n.step("files", n.node, 0, 1)
+	out, ok := n.step(filesStep, n.node, 0, 1)
 	if !ok {
 		return
 	}

@@ -29,12 +29,24 @@ func newMark() string {
 	return hex.EncodeToString(nonce[:])
 }
 
+// kernelArgv is what the steps above run; nil for another step. The mark
+// itself goes to tee's stdin, so no argv has it.
+func kernelArgv(step string) []string {
+	switch step {
+	case markBeginStep, markEndStep:
+		return []string{"tee", "/dev/kmsg"}
+	case kernelStep:
+		return []string{"dmesg", "-x"}
+	}
+	return nil
+}
+
 // markKernel writes a mark into the kernel log of every node; it needs root.
 // tee repeats it on stdout, which is how Measure knows it.
 func markKernel(ctx context.Context, b Bench, step, mark string) error {
 	return b.ExecAll(ctx, step, b.Nodes(), func(node string) Command {
 		return Command{
-			Node: node, Argv: []string{"tee", "/dev/kmsg"},
+			Node: node, Argv: kernelArgv(step),
 			Stdin: fmt.Appendf(nil, "rackproof %s %s\n", step, mark),
 		}
 	})
@@ -43,7 +55,7 @@ func markKernel(ctx context.Context, b Bench, step, mark string) error {
 // readKernel reads the kernel log of every node with facility and level.
 func readKernel(ctx context.Context, b Bench) error {
 	return b.ExecAll(ctx, kernelStep, b.Nodes(), func(node string) Command {
-		return Command{Node: node, Argv: []string{"dmesg", "-x"}}
+		return Command{Node: node, Argv: kernelArgv(kernelStep)}
 	})
 }
 

@@ -20,9 +20,13 @@ const probeLineLimit = 64 << 10
 // what shows that lines are missing: a torn or unreadable line, a number out
 // of turn, or a list that stops before the probing did. It returns what the
 // step's exit.json says, and whether the list is whole. Even of a list that
-// is not, each has seen every good line.
+// is not, each has seen every good line, unless another command than was asked
+// was probed with; exit.json has the argv of the first probe.
 func (m *collector) probes(step, node string, slack time.Duration, each func(line int, p ProbeLine)) (evidence.Exit, bool) {
-	exit, whole := m.exit(step, node)
+	exit, own, whole := m.exit(step, node)
+	if !own {
+		return exit, false
+	}
 	report := func(class evidence.Class, format string, args ...any) {
 		if whole { // else the list is known to end somewhere
 			m.report(node, step, class, format, args...)

@@ -21,10 +21,12 @@ type collector struct {
 	measurements []evidence.Measurement
 	facts        []evidence.Fact
 	problems     []error
+	// asked is what a step on a node must have run.
+	asked func(step, node string) commandLine
 }
 
-func newCollector(c evidence.CellView, raw fs.FS) *collector {
-	return &collector{view: c, raw: raw}
+func newCollector(c evidence.CellView, raw fs.FS, asked func(step, node string) commandLine) *collector {
+	return &collector{view: c, raw: raw, asked: asked}
 }
 
 func (m *collector) result() ([]evidence.Measurement, []evidence.Fact, error) {
@@ -97,15 +99,16 @@ func (o stepOutput) at(format string, args ...any) string {
 	return evidence.StepDir(o.step, o.node) + "/stdout:" + fmt.Sprintf(format, args...)
 }
 
-// step reads a step that must have ended by itself with one of the exit codes
-// (0 if none is given), whole and uncapped. Otherwise it reports a problem and
-// returns false; what could be read is returned all the same.
+// step reads a step that must have run what was asked and have ended by itself
+// with one of the exit codes (0 if none is given), whole and uncapped.
+// Otherwise it reports a problem and returns false; what could be read is
+// returned all the same, unless another command printed it.
 func (m *collector) step(step, node string, codes ...int) (stepOutput, bool) {
 	if len(codes) == 0 {
 		codes = []int{0}
 	}
 	out := stepOutput{step: step, node: node}
-	exit, ok := m.exit(step, node)
+	exit, _, ok := m.exit(step, node)
 	out.exit = exit
 	if !ok && exit.Class == "" {
 		return out, false
@@ -124,8 +127,9 @@ func (m *collector) step(step, node string, codes ...int) (stepOutput, bool) {
 }
 
 // exit reads a step's exit.json and reports what is wrong with it. The Exit
-// has no class if it could not be read.
-func (m *collector) exit(step, node string) (evidence.Exit, bool) {
+// has no class if it could not be read, or if another command ran than was
+// asked; only then own is false, and the output is none of the step's.
+func (m *collector) exit(step, node string) (exit evidence.Exit, own, ok bool) {
 	dir := evidence.StepDir(step, node)
 	data, err := fs.ReadFile(m.raw, dir+"/exit.json")
 	if err != nil {
@@ -138,12 +142,15 @@ func (m *collector) exit(step, node string) (evidence.Exit, bool) {
 			}
 			m.report(node, step, class, "the step has no exit.json, so its output has no proven end%s", why)
 		}
-		return evidence.Exit{}, false
+		return evidence.Exit{}, true, false
 	}
-	var exit evidence.Exit
 	if err := evidence.DecodeStrict(data, &exit); err != nil {
 		m.report(node, step, evidence.ClassOutputCut, "exit.json: %v", err)
-		return evidence.Exit{}, false
+		return evidence.Exit{}, true, false
+	}
+	if difference := m.asked(step, node).difference(exit.Argv); difference != "" {
+		m.report(node, step, evidence.ClassUnparsable, "another command ran: %s", difference)
+		return evidence.Exit{}, false, false
 	}
 	switch {
 	case !exit.Class.Known():
@@ -159,12 +166,12 @@ func (m *collector) exit(step, node string) (evidence.Exit, bool) {
 	case exit.End.Before(exit.Start):
 		m.report(node, step, evidence.ClassUnparsable, "exit.json ends before it starts")
 	default:
-		return exit, true
+		return exit, true, true
 	}
 	if exit.Class == "" {
 		exit.Class = evidence.ClassUnparsable
 	}
-	return exit, false
+	return exit, true, false
 }
 
 // absent is the class of something that is not there: that of the attempt's

@@ -333,8 +333,6 @@ func (p storageParams) gate(target string) []string {
 	return append(argv, "-T", target)
 }
 
-const mountPointStep = "mount-point"
-
 // mountPoint is findmnt on the mount point itself; it exits with 1 where
 // nothing of that type is mounted there.
 func (p storageParams) mountPoint() []string {
@@ -388,7 +386,49 @@ func fioArgv(options []fioOption, extra ...string) []string {
 	return append(argv, "--output-format=json", "--eta=never")
 }
 
-func roundStep(clients int) string { return "fio-" + strconv.Itoa(clients) }
+const (
+	fioVersionStep = "version"
+	mountStep      = "mount"
+	gateStep       = "gate"
+	mountPointStep = "mount-point"
+	directoryStep  = "directory"
+	layoutStep     = "layout"
+	afterStep      = "after"
+	cleanFiles     = "clean-files"
+	cleanDirectory = "clean-directory"
+	roundPrefix    = "fio-"
+)
+
+func roundStep(clients int) string { return roundPrefix + strconv.Itoa(clients) }
+
+// argv is what a step of test runs on node; nil for a step that is none.
+func (p storageParams) argv(test, step, node string) []string {
+	directory := p.directory(test, node)
+	switch step {
+	case fioVersionStep:
+		return []string{"fio", "--version"}
+	case mountStep:
+		return []string{"findmnt", "-J", "-o", findmntColumns, "-T", p.Path}
+	case gateStep:
+		return p.gate(p.Path)
+	case mountPointStep:
+		return p.mountPoint()
+	case directoryStep:
+		return []string{"mkdir", "-p", "--", directory}
+	case layoutStep:
+		return fioArgv(p.fioOptions(directory), "--create_only=1")
+	case afterStep:
+		return p.gate(directory)
+	case cleanFiles:
+		return append([]string{"rm", "-f", "--"}, p.files(directory)...)
+	case cleanDirectory:
+		return []string{"rmdir", "--", directory}
+	}
+	if strings.HasPrefix(step, roundPrefix) {
+		return fioArgv(p.roundOptions(directory))
+	}
+	return nil
+}
 
 func (storageFio) Drive(ctx context.Context, b Bench) error {
 	var params storageParams
@@ -399,24 +439,24 @@ func (storageFio) Drive(ctx context.Context, b Bench) error {
 	if err := params.clientsFit(test.Scope, len(nodes)); err != nil {
 		return &evidence.Problem{Class: evidence.ClassNotRun, Detail: err.Error()}
 	}
-	one := func(argv ...string) func(string) Command {
-		return func(node string) Command { return Command{Node: node, Argv: argv} }
+	command := func(step string) func(string) Command {
+		return func(node string) Command { return Command{Node: node, Argv: params.argv(test.Name, step, node)} }
 	}
-	if err := b.ExecAll(ctx, "version", nodes, one("fio", "--version")); err != nil {
+	if err := b.ExecAll(ctx, fioVersionStep, nodes, command(fioVersionStep)); err != nil {
 		return err
 	}
 	// fio creates what is missing, so nothing may be written before the mount
 	// was proven.
-	if err := insist(ctx, b, "mount", nodes, one("findmnt", "-J", "-o", findmntColumns, "-T", params.Path),
+	if err := insist(ctx, b, mountStep, nodes, command(mountStep),
 		evidence.ClassMountMissing, params.Path+" is not there"); err != nil {
 		return err
 	}
-	if err := insist(ctx, b, "gate", nodes, one(params.gate(params.Path)...),
+	if err := insist(ctx, b, gateStep, nodes, command(gateStep),
 		evidence.ClassWrongFilesystem, params.undeclared()+", so nothing was written"); err != nil {
 		return err
 	}
 	if params.Mount != "" {
-		if err := insist(ctx, b, mountPointStep, nodes, one(params.mountPoint()...),
+		if err := insist(ctx, b, mountPointStep, nodes, command(mountPointStep),
 			evidence.ClassMountMissing, "nothing of type "+params.Filesystem+" is mounted on "+params.Mount+", so nothing was written"); err != nil {
 			return err
 		}
@@ -424,29 +464,25 @@ func (storageFio) Drive(ctx context.Context, b Bench) error {
 
 	// The last one asked for runs first.
 	for _, node := range nodes {
-		directory := params.directory(test.Name, node)
 		if err := errors.Join(
-			b.Cleanup("clean-directory", Command{Node: node, Argv: []string{"rmdir", "--", directory}}),
-			b.Cleanup("clean-files", Command{Node: node, Argv: append([]string{"rm", "-f", "--"}, params.files(directory)...)}),
+			b.Cleanup(cleanDirectory, command(cleanDirectory)(node)),
+			b.Cleanup(cleanFiles, command(cleanFiles)(node)),
 		); err != nil {
 			return err
 		}
 	}
-	if err := insist(ctx, b, "directory", nodes, func(node string) Command {
-		return Command{Node: node, Argv: []string{"mkdir", "-p", "--", params.directory(test.Name, node)}}
-	}, evidence.ClassExit, "the directory for the files cannot be made below "+params.Path); err != nil {
+	if err := insist(ctx, b, directoryStep, nodes, command(directoryStep),
+		evidence.ClassExit, "the directory for the files cannot be made below "+params.Path); err != nil {
 		return err
 	}
 	if params.load().layout {
-		if err := b.ExecAll(ctx, "layout", nodes, func(node string) Command {
-			return Command{Node: node, Argv: fioArgv(params.fioOptions(params.directory(test.Name, node)), "--create_only=1")}
-		}); err != nil {
+		if err := b.ExecAll(ctx, layoutStep, nodes, command(layoutStep)); err != nil {
 			return err
 		}
 	}
 	for _, n := range params.Clients {
 		if err := b.ExecAll(ctx, roundStep(n), nodes[:n], func(node string) Command {
-			c := Command{Node: node, Argv: fioArgv(params.roundOptions(params.directory(test.Name, node)))}
+			c := command(roundStep(n))(node)
 			if test.Silence > 0 {
 				// fio prints nothing until it is done.
 				c.Silence = max(test.Silence.Std(), params.Runtime.Std()+params.ramp()+time.Minute)
@@ -456,9 +492,7 @@ func (storageFio) Drive(ctx context.Context, b Bench) error {
 			return err
 		}
 	}
-	return b.ExecAll(ctx, "after", nodes, func(node string) Command {
-		return Command{Node: node, Argv: params.gate(params.directory(test.Name, node))}
-	})
+	return b.ExecAll(ctx, afterStep, nodes, command(afterStep))
 }
 
 // insist runs one command a node at once and makes a problem of class out of
@@ -496,7 +530,8 @@ func (storageFio) Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measuremen
 	if err := errors.Join(params.validate(), params.clientsFit(c.Test.Scope, len(c.Nodes))); err != nil {
 		return nil, nil, err
 	}
-	m := storageMeasure{collector: newCollector(c, raw), params: params, metrics: params.metrics(), sound: make(map[string]bool)}
+	asked := func(step, node string) commandLine { return exactly(params.argv(c.Test.Name, step, node)) }
+	m := storageMeasure{collector: newCollector(c, raw, asked), params: params, metrics: params.metrics(), sound: make(map[string]bool)}
 	nodes := fleetOrder(c.Fleet, c.Nodes) // as in Drive: a round takes the first ones
 	for _, node := range nodes {
 		m.sound[node] = m.node(node)
@@ -517,7 +552,7 @@ type storageMeasure struct {
 // node checks everything around the rounds.
 func (m storageMeasure) node(node string) bool {
 	sound := m.version(node)
-	mount, ok := m.mount("mount", node)
+	mount, ok := m.mount(mountStep, node)
 	if !ok {
 		return false
 	}
@@ -527,7 +562,7 @@ func (m storageMeasure) node(node string) bool {
 	if !m.declared(node, mount) {
 		return false
 	}
-	proofs := []string{"gate", "after"}
+	proofs := []string{gateStep, afterStep}
 	if m.params.Mount != "" {
 		proofs = append(proofs, mountPointStep)
 	}
@@ -541,7 +576,7 @@ func (m storageMeasure) node(node string) bool {
 			sound = false
 		}
 	}
-	for _, step := range []string{"directory", "clean-files", "clean-directory"} {
+	for _, step := range []string{directoryStep, cleanFiles, cleanDirectory} {
 		out, ok := m.step(step, node)
 		if ok && len(out.stdout) > 0 {
 			m.report(node, step, evidence.ClassUnparsable, "stdout should be empty: %q", token(string(out.stdout)))
@@ -550,14 +585,14 @@ func (m storageMeasure) node(node string) bool {
 		sound = sound && ok
 	}
 	if m.params.load().layout {
-		_, _, ok := m.fio("layout", node, m.params.fioOptions(m.params.directory(m.view.Test.Name, node)))
+		_, _, ok := m.fio(layoutStep, node, m.params.fioOptions(m.params.directory(m.view.Test.Name, node)))
 		sound = sound && ok
 	}
 	return sound
 }
 
 func (m storageMeasure) version(node string) bool {
-	out, ok := m.step("version", node)
+	out, ok := m.step(fioVersionStep, node)
 	if !ok {
 		return false
 	}
@@ -595,7 +630,7 @@ func (m storageMeasure) mount(step, node string) (mountEntry, bool) {
 	}
 	if *out.exit.Code == 1 {
 		class, why := evidence.ClassWrongFilesystem, m.params.undeclared()
-		if step == "mount" {
+		if step == mountStep {
 			class, why = evidence.ClassMountMissing, fmt.Sprintf("%s is not there", m.params.Path)
 		}
 		m.report(node, step, class, "%s%s", why, firstLine(out.stderr))

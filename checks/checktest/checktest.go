@@ -231,6 +231,66 @@ func Damage(t *testing.T, check checks.Check, fails ...string) {
 	}
 }
 
+// OtherCommand has each step of each healthy case say that it ran another
+// command, honestly and in every other respect unchanged: with a word more or
+// less, with any word another one, with true alone, and with none. The result
+// must have a problem of that step on that node, and nothing that was read
+// from its output.
+func OtherCommand(t *testing.T, check checks.Check) {
+	t.Helper()
+	tried := 0
+	for _, c := range Cases(t, check) {
+		if !c.Healthy() {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(c.Raw)) {
+			dir, file := path.Split(name)
+			if file != "exit.json" {
+				continue
+			}
+			dir = path.Clean(dir)
+			var exit evidence.Exit
+			if err := json.Unmarshal(c.Raw[name].Data, &exit); err != nil {
+				t.Fatalf("%s/raw/%s: %v", c.Dir, name, err)
+			}
+			argv := exit.Argv
+			others := [][]string{nil, {"true"}, argv[:len(argv)-1], append(slices.Clone(argv), "more")}
+			for i := range argv {
+				other := slices.Clone(argv)
+				other[i] += "0"
+				others = append(others, other)
+			}
+			for _, other := range others {
+				tried++
+				exit.Argv = other
+				data, err := json.Marshal(exit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				a := Measure(check, c.View, damaged(c.Raw, name, data))
+				if !slices.ContainsFunc(a.Unmeasured, func(p evidence.Problem) bool {
+					return p.Class == evidence.ClassUnparsable && evidence.StepDir(p.Step, p.Node) == dir
+				}) {
+					t.Errorf("%s: %s with argv %q: no problem says so: %v", c.Name, dir, other, a.Unmeasured)
+				}
+				for _, one := range a.Measurements {
+					if strings.HasPrefix(one.Source, dir+"/") {
+						t.Errorf("%s: %s with argv %q: %s is still measured from it", c.Name, dir, other, one.Metric)
+					}
+				}
+				for _, one := range a.Facts {
+					if strings.HasPrefix(one.Source, dir+"/") {
+						t.Errorf("%s: %s with argv %q: %s is still read from it", c.Name, dir, other, one.Name)
+					}
+				}
+			}
+		}
+	}
+	if tried == 0 {
+		t.Fatalf("check %s has no step that could have run another command", check.Spec().Name)
+	}
+}
+
 // Clean reports whether bad passes for good: it has no problem, and every
 // value that good has.
 func Clean(good, bad evidence.MeasuredAttempt) bool {
