@@ -804,6 +804,11 @@ func (m storageMeasure) client(step, node string) (fioClient, bool) {
 	client.mean = number(load.latency + "/mean").dividedBy(1e6)
 	client.p99 = number(load.latency + "/percentile/99.000000").dividedBy(1e6)
 	samples := number(load.latency + "/N")
+	if client.mean.missing != "" {
+		// Whoever served requests has their mean: what lacks it is not whole.
+		m.report(node, step, evidence.ClassUnparsable, "fio printed no %s/mean: %s", load.latency, client.mean.missing)
+		return fioClient{}, false
+	}
 	if samples.missing != "" || samples.value < 1 {
 		client.mean.missing = token("(" + strconv.FormatFloat(samples.value, 'g', -1, 64) + " samples)")
 	}

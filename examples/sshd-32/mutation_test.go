@@ -91,6 +91,20 @@ func (f files) dropBelow(dir string) {
 	}
 }
 
+// forget takes a node out of an attempt's list of nodes.
+func (f files) forget(t *testing.T, name, node string) {
+	var attempt evidence.Attempt
+	if err := json.Unmarshal(f[name], &attempt); err != nil {
+		t.Error(err)
+	}
+	attempt.Nodes = slices.DeleteFunc(attempt.Nodes, func(n string) bool { return n == node })
+	document, err := evidence.Encode(attempt)
+	if err != nil {
+		t.Error(err)
+	}
+	f[name] = document
+}
+
 type mutator struct {
 	t        *testing.T
 	plan     *evidence.Plan
@@ -170,6 +184,7 @@ func (m *mutator) ofAttempt(i int, attempt evidence.MeasuredAttempt) []mutation 
 	}
 	for _, node := range attempt.Nodes {
 		add("drop node", node, func(f files) {
+			f.forget(m.t, path.Join(dir, "attempt.json"), node)
 			for _, step := range attempt.Steps {
 				if step.Node == node {
 					f.dropBelow(path.Join(dir, "raw", step.Dir))

@@ -157,7 +157,7 @@ func (r *Rack) startService(ctx context.Context) error {
 	}
 	for range 100 {
 		if r.servicePID() > 0 && r.ServiceAnswers(ctx) {
-			return nil
+			return r.firstRecord(ctx)
 		}
 		select {
 		case <-ctx.Done():
@@ -166,6 +166,16 @@ func (r *Rack) startService(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("redis-server %s: no answer on %s:%d after 5 s", config, r.address, r.port)
+}
+
+// firstRecord gives the service something to keep, as one in use has: the
+// failover test has to tell it from its own records.
+func (r *Rack) firstRecord(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "redis-cli", "-e", "-h", r.address, "-p", strconv.Itoa(r.port), "RPUSH", "records", "kept-since-before").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("redis-cli RPUSH: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // ServiceAnswers reports whether the service is up.
