@@ -14,14 +14,15 @@ build:
 	$(GO) build -trimpath -ldflags=-s\ -w -o $(BIN) ./cmd/rackproof
 
 # Every test, on real sshd, fio, stress-ng, redis and openssl. What is missing
-# is named by the first line that fails, and .ci/run installs it.
+# is named by the first line that fails, and .ci/run installs it. One package at
+# a time: many of them load the machine on purpose.
 test:
-	$(GO) test -timeout 30m ./...
+	$(GO) test -p 1 -timeout 30m ./...
 	GOAMD64=v3 $(GO) test -run 'BitEqual|Golden|Exact' ./thresholds
 
 # The examples drive the built program and have no concurrency of their own.
 race:
-	CGO_ENABLED=1 $(GO) test -race -timeout 30m $$($(GO) list ./... | grep -v /examples/)
+	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 30m $$($(GO) list ./... | grep -v /examples/)
 
 # One fuzz target after the other, FUZZ each.
 fuzz:
