@@ -8,7 +8,7 @@ PEERS := out/peers
 
 export CGO_ENABLED ?= 0
 
-.PHONY: build test race fuzz lint floors demo bench test-peers cross clean
+.PHONY: build test test-kills race fuzz lint floors demo bench test-peers cross clean
 
 build:
 	$(GO) build -trimpath -ldflags=-s\ -w -o $(BIN) ./cmd/rackproof
@@ -23,6 +23,10 @@ test:
 # The examples drive the built program and have no concurrency of their own.
 race:
 	CGO_ENABLED=1 $(GO) test -race -p 1 -timeout 30m $$($(GO) list ./... | grep -v /examples/)
+
+# The example killed at five moments instead of one, and resumed: ten minutes.
+test-kills:
+	$(GO) test -timeout 30m -run RunnerKilled ./examples/sshd-32 -kills 5
 
 # One fuzz target after the other, FUZZ each.
 fuzz:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -17,14 +18,16 @@ import (
 	"github.com/rackproof/rackproof/evidence"
 )
 
+var kills = flag.Int("kills", 1, "how often TestRunnerKilled kills the runner; each takes two minutes on two cores")
+
 // TestRunnerKilled kills the runner of the whole example at random moments,
-// resumes it, and wants what the undisturbed run found. One kill falls into
-// the time in which the service is down.
+// resumes it, and wants what the undisturbed run found. The first kill falls
+// into the time in which the service is down.
 func TestRunnerKilled(t *testing.T) {
 	undisturbed := readVerdict(t, shared.run)
 	length := runLength(t, shared.run)
 	random := rand.New(rand.NewPCG(3, 4))
-	for i := range 5 {
+	for i := range *kills {
 		// Not at the very end: a run that is complete has nothing to resume.
 		trigger := killAfter(time.Duration(random.Int64N(int64(length * 8 / 10))))
 		if i == 0 {
