@@ -134,7 +134,8 @@ func (s *scene) resumed(want []string) {
 }
 
 // records returns the attempts that were running when the runner was killed:
-// started, and never ended.
+// started, and never ended. One whose attempt.json was written had ended, and
+// lacks but its line in the journal.
 func (s *scene) records(run string) map[string]bool {
 	s.t.Helper()
 	running := map[string]bool{}
@@ -142,7 +143,9 @@ func (s *scene) records(run string) map[string]bool {
 		attempt := fmt.Sprint(r.Cell, r.Attempt)
 		switch r.Event {
 		case evidence.EventAttemptStart:
-			running[attempt] = true
+			if !exists(filepath.Join(run, evidence.AttemptPath(r.Cell, r.Attempt), "attempt.json")) {
+				running[attempt] = true
+			}
 		case evidence.EventAttemptEnd:
 			delete(running, attempt)
 		}

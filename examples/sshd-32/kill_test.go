@@ -187,7 +187,8 @@ func journal(t *testing.T, run string) []evidence.Record {
 	return records
 }
 
-// runningAttempts are those that had started and not ended.
+// runningAttempts are those that had started and not ended. One whose
+// attempt.json was written had ended, and lacks but its line in the journal.
 func runningAttempts(t *testing.T, run string) []string {
 	t.Helper()
 	var running []string
@@ -195,7 +196,9 @@ func runningAttempts(t *testing.T, run string) []string {
 		attempt := fmt.Sprintf("%s#%d", r.Cell, r.Attempt)
 		switch r.Event {
 		case evidence.EventAttemptStart:
-			running = append(running, attempt)
+			if _, err := os.Stat(filepath.Join(run, evidence.AttemptPath(r.Cell, r.Attempt), "attempt.json")); err != nil {
+				running = append(running, attempt)
+			}
 		case evidence.EventAttemptEnd:
 			running = slices.DeleteFunc(running, func(a string) bool { return a == attempt })
 		}
