@@ -222,11 +222,14 @@ func (s *scene) directory() (string, bool) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if len(journals) == 0 {
-		return "", false
+	for _, name := range journals {
+		// Without an inventory nothing says how nodes are reached, and none was.
+		run := filepath.Dir(filepath.Dir(name))
+		if exists(filepath.Join(run, evidence.InventoryPath)) && len(s.journal(run)) > 0 {
+			return run, true
+		}
 	}
-	run := filepath.Dir(filepath.Dir(journals[0]))
-	return run, len(s.journal(run)) > 0
+	return "", false
 }
 
 func (s *scene) verdict() evidence.Verdict {
