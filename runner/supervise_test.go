@@ -32,23 +32,30 @@ func TestSuperviseDigest(t *testing.T) {
 	}
 }
 
-// shells are the POSIX shells of this machine by the path that runs them.
+// shells are the POSIX shells that nodes have, by the path that runs them.
 func shells(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{"sh": "/bin/sh"}
-	for _, name := range []string{"dash", "bash", "mksh", "yash"} {
-		if path, err := exec.LookPath(name); err == nil {
-			found[name] = path
-		}
+	for _, name := range []string{"dash", "bash", "mksh"} {
+		found[name] = shell(t, name)
 	}
-	if path, err := exec.LookPath("busybox"); err == nil {
-		link := filepath.Join(t.TempDir(), "sh")
-		if err := os.Symlink(path, link); err != nil {
-			t.Fatal(err)
-		}
-		found["busybox"] = link
+	link := filepath.Join(t.TempDir(), "sh")
+	if err := os.Symlink(shell(t, "busybox"), link); err != nil {
+		t.Fatal(err)
 	}
+	found["busybox"] = link
 	return found
+}
+
+// shell is the path of a shell. One that is not there fails the test: what was
+// not tried is not known to work.
+func shell(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatalf("shell %s is not installed; the packages are listed in .ci/run", name)
+	}
+	return path
 }
 
 // supervised is a script under way.
@@ -282,10 +289,7 @@ func (p *supervised) awaitStart() {
 func TestLoginShells(t *testing.T) {
 	words := []string{"a b", "it's", `"$HOME"`, "`id`", "*", "!", "!!x", `\`, `\\n`, "", "~", "#", "[a]", "{b,c}", "^x^y", "%1", "-n"}
 	for _, login := range [][]string{{"sh"}, {"dash"}, {"bash"}, {"fish", "--no-config"}, {"csh", "-f"}, {"tcsh", "-f"}, {"zsh", "-f"}, {"ksh"}} {
-		path, err := exec.LookPath(login[0])
-		if err != nil {
-			continue
-		}
+		path := shell(t, login[0])
 		s, err := runner.Supervise(evidence.Task{Argv: append([]string{"printf", "<%s>"}, words...)})
 		if err != nil {
 			t.Fatal(err)
