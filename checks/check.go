@@ -6,7 +6,9 @@ package checks
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io/fs"
+	"sync"
 	"time"
 
 	"github.com/rackproof/rackproof/evidence"
@@ -154,4 +156,15 @@ func (c Catalog) Find(name string) (Check, bool) {
 		}
 	}
 	return nil, false
+}
+
+// everywhere does one thing on each node at once.
+func everywhere(nodes []string, do func(node string) error) error {
+	failed := make([]error, len(nodes))
+	var group sync.WaitGroup
+	for i, node := range nodes {
+		group.Go(func() { failed[i] = do(node) })
+	}
+	group.Wait()
+	return errors.Join(failed...)
 }

@@ -58,7 +58,7 @@ func (hostBurn) Spec() Spec {
 			{Name: "method", Type: evidence.ParamString, Default: "all", Doc: "The cpu stressor's method, as stress-ng --cpu-method names it."},
 			{Name: "vm_bytes", Type: evidence.ParamBytes, Default: "256MiB", Doc: "Memory of each vm worker."},
 			{Name: "load_floor", Type: evidence.ParamNumber, Unit: "%", Default: 90, Doc: "A sample interval counts as under load when the CPUs were busy at least so much."},
-			{Name: "sample", Type: evidence.ParamDuration, Default: "1s", Doc: "The time between two samples."},
+			{Name: "sample", Type: evidence.ParamDuration, Sampling: true, Default: "1s", Doc: "The time between two samples."},
 			{Name: "kernel_log", Type: evidence.ParamBool, Default: false, Doc: "Whether to mark and read the kernel log; it needs root, and a ring that holds the whole test."},
 		},
 		Validate: func(p json.RawMessage) error {
@@ -187,16 +187,11 @@ func (hostBurn) Drive(ctx context.Context, b Bench) error {
 			return err
 		}
 	}
-	failed := make([]error, len(nodes))
-	var group sync.WaitGroup
-	for i, node := range nodes {
-		group.Go(func() { failed[i] = burnNode(ctx, b, node, params) })
-	}
-	group.Wait()
+	err := everywhere(nodes, func(node string) error { return burnNode(ctx, b, node, params) })
 	if params.KernelLog && ctx.Err() == nil {
-		failed = append(failed, markKernel(ctx, b, markEndStep, newMark()), readKernel(ctx, b))
+		err = errors.Join(err, markKernel(ctx, b, markEndStep, newMark()), readKernel(ctx, b))
 	}
-	return errors.Join(failed...)
+	return err
 }
 
 // burnNode samples from before the burn until after it.

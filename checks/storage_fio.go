@@ -1,18 +1,15 @@
 package checks
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rackproof/rackproof/evidence"
@@ -48,52 +45,6 @@ func (b *byteSize) UnmarshalText(text []byte) error {
 	*b = byteSize(n)
 	return err
 }
-
-// fioProfile is a load. The directions and metrics follow from it; the rest
-// are defaults.
-type fioProfile struct {
-	rw        string
-	engine    string
-	blockSize byteSize
-	iodepth   int
-	jobs      int
-	size      byteSize
-	direct    bool
-	extra     []fioOption
-	direction string // the object of fio's JSON that has the rates
-	layout    bool   // the files must be there before they are read
-	latency   string // the object of fio's JSON that has the latency
-	prefix    string // of the latency metrics
-	bandwidth string // the bandwidth metric
-	doc       string
-}
-
-// fioProfiles are the loads by name.
-var fioProfiles = map[string]fioProfile{
-	"small_reads": {
-		rw: "randread", engine: "libaio", blockSize: 4 << 10, iodepth: 32, jobs: 4, size: 1 << 30, direct: true,
-		direction: "read", layout: true, latency: "read/clat_ns", prefix: "read_clat", bandwidth: "read_bw",
-		doc: "random reads, 4KiB blocks, 4 jobs with 32 requests in flight each, direct",
-	},
-	"sequential_write": {
-		rw: "write", engine: "libaio", blockSize: 1 << 20, iodepth: 4, jobs: 8, size: 4 << 30, direct: true,
-		extra:     []fioOption{{"unlink", "1"}}, // every round writes fresh files
-		direction: "write", latency: "write/clat_ns", prefix: "write_clat", bandwidth: "write_bw",
-		doc: "sequential writes, 1MiB blocks, 8 jobs with 4 requests in flight each, direct",
-	},
-	"fsync": {
-		rw: "write", engine: "sync", blockSize: 4 << 10, iodepth: 1, jobs: 1, size: 64 << 20, direct: false,
-		extra:     []fioOption{{"fsync", "1"}},
-		direction: "write", latency: "sync/lat_ns", prefix: "fsync", bandwidth: "write_bw",
-		doc: "4KiB writes with an fsync after each, one job",
-	},
-}
-
-var fioProfileNames = []string{"small_reads", "sequential_write", "fsync"}
-
-// fioEngines are the engines that the check knows how to judge: for the
-// asynchronous ones a queue can be full.
-var fioEngines = []string{"libaio", "io_uring", "sync", "psync"}
 
 func (storageFio) Spec() Spec {
 	profiles := make([]string, len(fioProfileNames))
@@ -237,32 +188,6 @@ func (p storageParams) largest() int {
 	return p.Clients[len(p.Clients)-1]
 }
 
-// load is the profile with the test's own values.
-func (p storageParams) load() fioProfile {
-	load := fioProfiles[p.Profile]
-	if p.Engine != "" {
-		load.engine = p.Engine
-	}
-	if p.BlockSize != nil {
-		load.blockSize = *p.BlockSize
-	}
-	if p.IODepth != nil {
-		load.iodepth = *p.IODepth
-	}
-	if p.Jobs != nil {
-		load.jobs = *p.Jobs
-	}
-	if p.Size != nil {
-		load.size = *p.Size
-	}
-	if p.Direct != nil {
-		load.direct = *p.Direct
-	}
-	return load
-}
-
-func (l fioProfile) async() bool { return l.engine == "libaio" || l.engine == "io_uring" }
-
 func (p storageParams) ramp() time.Duration {
 	if p.Ramp == nil {
 		return 0
@@ -315,14 +240,6 @@ func (p storageParams) directory(test, node string) string {
 	return path.Join(p.Path, "rackproof-"+evidence.PathName(test)+"-"+evidence.PathName(node))
 }
 
-func (p storageParams) files(directory string) []string {
-	files := make([]string, p.load().jobs)
-	for i := range files {
-		files[i] = path.Join(directory, "data."+strconv.Itoa(i))
-	}
-	return files
-}
-
 // gate is findmnt with conditions: it exits with 1 unless they hold, so that
 // nothing is written to another filesystem.
 func (p storageParams) gate(target string) []string {
@@ -339,63 +256,14 @@ func (p storageParams) mountPoint() []string {
 	return []string{"findmnt", "-J", "-o", findmntColumns, "-t", p.Filesystem, "-M", p.Mount}
 }
 
-// fioOption is one option with the value that fio must report back.
-type fioOption struct{ name, value string }
-
-func (p storageParams) fioOptions(directory string) []fioOption {
-	load := p.load()
-	direct := "0"
-	if load.direct {
-		direct = "1"
-	}
-	return []fioOption{
-		{"name", "rackproof"},
-		{"directory", directory},
-		{"filename_format", "data.$jobnum"},
-		{"rw", load.rw},
-		{"ioengine", load.engine},
-		{"bs", strconv.FormatUint(uint64(load.blockSize), 10)},
-		{"iodepth", strconv.Itoa(load.iodepth)},
-		{"numjobs", strconv.Itoa(load.jobs)},
-		{"size", strconv.FormatUint(uint64(load.size), 10)},
-		{"direct", direct},
-		{"randrepeat", "0"},
-		{"group_reporting", "1"},
-	}
-}
-
-// roundOptions are the options of a measured run.
-func (p storageParams) roundOptions(directory string) []fioOption {
-	options := append(p.fioOptions(directory),
-		fioOption{"time_based", "1"},
-		fioOption{"runtime", strconv.FormatInt(p.Runtime.Std().Milliseconds(), 10) + "ms"},
-	)
-	options = append(options, p.load().extra...)
-	if p.ramp() > 0 {
-		options = append(options, fioOption{"ramp_time", strconv.FormatInt(p.ramp().Milliseconds(), 10) + "ms"})
-	}
-	return options
-}
-
-func fioArgv(options []fioOption, extra ...string) []string {
-	argv := []string{"fio"}
-	for _, o := range options {
-		argv = append(argv, "--"+o.name+"="+o.value)
-	}
-	argv = append(argv, extra...)
-	return append(argv, "--output-format=json", "--eta=never")
-}
-
 const (
-	fioVersionStep = "version"
-	mountStep      = "mount"
 	gateStep       = "gate"
+	insteadStep    = "instead" // what answers where the gate was shut
 	mountPointStep = "mount-point"
 	directoryStep  = "directory"
 	layoutStep     = "layout"
 	afterStep      = "after"
-	cleanFiles     = "clean-files"
-	cleanDirectory = "clean-directory"
+	cleanStep      = "clean"
 	roundPrefix    = "fio-"
 )
 
@@ -405,12 +273,10 @@ func roundStep(clients int) string { return roundPrefix + strconv.Itoa(clients) 
 func (p storageParams) argv(test, step, node string) []string {
 	directory := p.directory(test, node)
 	switch step {
-	case fioVersionStep:
-		return []string{"fio", "--version"}
-	case mountStep:
-		return []string{"findmnt", "-J", "-o", findmntColumns, "-T", p.Path}
 	case gateStep:
 		return p.gate(p.Path)
+	case insteadStep:
+		return []string{"findmnt", "-J", "-o", findmntColumns, "-T", p.Path}
 	case mountPointStep:
 		return p.mountPoint()
 	case directoryStep:
@@ -419,10 +285,10 @@ func (p storageParams) argv(test, step, node string) []string {
 		return fioArgv(p.fioOptions(directory), "--create_only=1")
 	case afterStep:
 		return p.gate(directory)
-	case cleanFiles:
-		return append([]string{"rm", "-f", "--"}, p.files(directory)...)
-	case cleanDirectory:
-		return []string{"rmdir", "--", directory}
+	case cleanStep:
+		return []string{
+			"find", directory, "-depth", "(", "(", "-type", "f", "-name", fioFiles, "-o", "-type", "d", "-empty", ")", "-delete", ")", "-o", "-print",
+		}
 	}
 	if strings.HasPrefix(step, roundPrefix) {
 		return fioArgv(p.roundOptions(directory))
@@ -442,17 +308,9 @@ func (storageFio) Drive(ctx context.Context, b Bench) error {
 	command := func(step string) func(string) Command {
 		return func(node string) Command { return Command{Node: node, Argv: params.argv(test.Name, step, node)} }
 	}
-	if err := b.ExecAll(ctx, fioVersionStep, nodes, command(fioVersionStep)); err != nil {
-		return err
-	}
 	// fio creates what is missing, so nothing may be written before the mount
 	// was proven.
-	if err := insist(ctx, b, mountStep, nodes, command(mountStep),
-		evidence.ClassMountMissing, params.Path+" is not there"); err != nil {
-		return err
-	}
-	if err := insist(ctx, b, gateStep, nodes, command(gateStep),
-		evidence.ClassWrongFilesystem, params.undeclared()+", so nothing was written"); err != nil {
+	if err := everywhere(nodes, func(node string) error { return params.pass(ctx, b, node) }); err != nil {
 		return err
 	}
 	if params.Mount != "" {
@@ -462,12 +320,8 @@ func (storageFio) Drive(ctx context.Context, b Bench) error {
 		}
 	}
 
-	// The last one asked for runs first.
 	for _, node := range nodes {
-		if err := errors.Join(
-			b.Cleanup(cleanDirectory, command(cleanDirectory)(node)),
-			b.Cleanup(cleanFiles, command(cleanFiles)(node)),
-		); err != nil {
+		if err := b.Cleanup(cleanStep, command(cleanStep)(node)); err != nil {
 			return err
 		}
 	}
@@ -495,22 +349,34 @@ func (storageFio) Drive(ctx context.Context, b Bench) error {
 	return b.ExecAll(ctx, afterStep, nodes, command(afterStep))
 }
 
+// pass is the gate on one node. Where it is shut it asks what lies there
+// instead, for whoever mends it.
+func (p storageParams) pass(ctx context.Context, b Bench, node string) error {
+	test := b.Test().Name
+	exit, err := b.Exec(ctx, gateStep, Command{Node: node, Argv: p.argv(test, gateStep, node)})
+	if err != nil || exit.OK() {
+		return err
+	}
+	instead, err := b.Exec(ctx, insteadStep, Command{Node: node, Argv: p.argv(test, insteadStep, node)})
+	switch {
+	case err != nil:
+		return err
+	case !instead.OK():
+		return &evidence.Problem{Node: node, Step: insteadStep, Class: evidence.ClassMountMissing, Detail: p.Path + " is not there"}
+	}
+	return &evidence.Problem{Node: node, Step: gateStep, Class: evidence.ClassWrongFilesystem, Detail: p.undeclared() + ", so nothing was written"}
+}
+
 // insist runs one command a node at once and makes a problem of class out of
 // every exit status that is not 0.
 func insist(ctx context.Context, b Bench, step string, nodes []string, command func(string) Command, class evidence.Class, detail string) error {
-	failed := make([]error, len(nodes))
-	var group sync.WaitGroup
-	for i, node := range nodes {
-		group.Go(func() {
-			exit, err := b.Exec(ctx, step, command(node))
-			if err == nil && !exit.OK() {
-				err = &evidence.Problem{Node: node, Step: step, Class: class, Detail: detail}
-			}
-			failed[i] = err
-		})
-	}
-	group.Wait()
-	return errors.Join(failed...)
+	return everywhere(nodes, func(node string) error {
+		exit, err := b.Exec(ctx, step, command(node))
+		if err == nil && !exit.OK() {
+			err = &evidence.Problem{Node: node, Step: step, Class: class, Detail: detail}
+		}
+		return err
+	})
 }
 
 // undeclared says that the path is not where the runbook declares it.
@@ -551,18 +417,16 @@ type storageMeasure struct {
 
 // node checks everything around the rounds.
 func (m storageMeasure) node(node string) bool {
-	sound := m.version(node)
-	mount, ok := m.mount(mountStep, node)
+	mount, ok := m.mount(gateStep, node)
 	if !ok {
 		return false
 	}
-	m.fact("filesystem", node, mount.fstype, "", mount.at("fstype"))
-	m.fact("mount_source", node, mount.source, "", mount.at("source"))
-	m.fact("mount_target", node, mount.target, "", mount.at("target"))
+	m.mountFacts(mount)
 	if !m.declared(node, mount) {
 		return false
 	}
-	proofs := []string{gateStep, afterStep}
+	sound := true
+	proofs := []string{afterStep}
 	if m.params.Mount != "" {
 		proofs = append(proofs, mountPointStep)
 	}
@@ -576,10 +440,13 @@ func (m storageMeasure) node(node string) bool {
 			sound = false
 		}
 	}
-	for _, step := range []string{directoryStep, cleanFiles, cleanDirectory} {
-		out, ok := m.step(step, node)
+	for _, step := range []struct{ name, printed string }{
+		{directoryStep, "stdout should be empty"},
+		{cleanStep, "not removed"},
+	} {
+		out, ok := m.step(step.name, node)
 		if ok && len(out.stdout) > 0 {
-			m.report(node, step, evidence.ClassUnparsable, "stdout should be empty: %q", token(string(out.stdout)))
+			m.report(node, step.name, evidence.ClassUnparsable, "%s: %q", step.printed, token(string(out.stdout)))
 			ok = false
 		}
 		sound = sound && ok
@@ -589,29 +456,6 @@ func (m storageMeasure) node(node string) bool {
 		sound = sound && ok
 	}
 	return sound
-}
-
-func (m storageMeasure) version(node string) bool {
-	out, ok := m.step(fioVersionStep, node)
-	if !ok {
-		return false
-	}
-	text, whole := strings.CutSuffix(string(out.stdout), "\n")
-	release, named := strings.CutPrefix(text, "fio-")
-	if !whole || !named {
-		m.report(node, out.step, evidence.ClassOutputCut, "stdout is not a version such as fio-3.33: %q", token(string(out.stdout)))
-		return false
-	}
-	major, _, dotted := strings.Cut(release, ".")
-	if number, err := strconv.Atoi(major); err != nil || !dotted || strings.Contains(release, "\n") {
-		m.report(node, out.step, evidence.ClassUnparsable, "stdout is not a version such as fio-3.33: %q", token(text))
-		return false
-	} else if number < 3 {
-		m.report(node, out.step, evidence.ClassToolVersion, "%s prints latencies in another unit: install fio 3 or newer", text)
-		return false
-	}
-	m.fact("fio_version", node, release, "", out.at("1"))
-	return true
 }
 
 // mountEntry is what findmnt said of a path.
@@ -629,11 +473,14 @@ func (m storageMeasure) mount(step, node string) (mountEntry, bool) {
 		return entry, false
 	}
 	if *out.exit.Code == 1 {
-		class, why := evidence.ClassWrongFilesystem, m.params.undeclared()
-		if step == mountStep {
-			class, why = evidence.ClassMountMissing, fmt.Sprintf("%s is not there", m.params.Path)
+		switch step {
+		case gateStep:
+			m.instead(node)
+		case insteadStep:
+			m.report(node, step, evidence.ClassMountMissing, "%s is not there%s", m.params.Path, firstLine(out.stderr))
+		default:
+			m.report(node, step, evidence.ClassWrongFilesystem, "%s%s", m.params.undeclared(), firstLine(out.stderr))
 		}
-		m.report(node, step, class, "%s%s", why, firstLine(out.stderr))
 		return entry, false
 	}
 	root, ok := m.json(out)
@@ -659,6 +506,24 @@ func (m storageMeasure) mount(step, node string) (mountEntry, bool) {
 	return entry, true
 }
 
+func (m storageMeasure) mountFacts(e mountEntry) {
+	m.fact("filesystem", e.out.node, e.fstype, "", e.at("fstype"))
+	m.fact("mount_source", e.out.node, e.source, "", e.at("source"))
+	m.fact("mount_target", e.out.node, e.target, "", e.at("target"))
+}
+
+// instead reports what lies where the gate was shut.
+func (m storageMeasure) instead(node string) {
+	mount, ok := m.mount(insteadStep, node)
+	if !ok {
+		return
+	}
+	m.mountFacts(mount)
+	if m.declared(node, mount) {
+		m.report(node, gateStep, evidence.ClassWrongFilesystem, "%s when the test began", m.params.undeclared())
+	}
+}
+
 // declared compares the mount with what the runbook declares.
 func (m storageMeasure) declared(node string, e mountEntry) bool {
 	p := m.params
@@ -680,13 +545,6 @@ func (m storageMeasure) declared(node string, e mountEntry) bool {
 	}
 	m.report(node, e.out.step, class, "%s lies on %s: %s", p.Path, e.target, wrong)
 	return false
-}
-
-// fioClient is what one client measured in one round.
-type fioClient struct {
-	node                string
-	exit                evidence.Exit
-	iops, bw, mean, p99 reading
 }
 
 func (m storageMeasure) round(n int, clients []string) {
@@ -784,205 +642,4 @@ func (m storageMeasure) together(step string, clients []fioClient) bool {
 		return false
 	}
 	return true
-}
-
-func (m storageMeasure) client(step, node string) (fioClient, bool) {
-	out, root, ok := m.fio(step, node, m.params.roundOptions(m.params.directory(m.view.Test.Name, node)))
-	if !ok {
-		return fioClient{}, false
-	}
-	client := fioClient{node: node, exit: out.exit}
-	load := m.params.load()
-	number := func(path string) reading {
-		tokens := append([]string{"jobs", "0"}, strings.Split(path, "/")...)
-		value, missing := jsonNumber(lookup(root, tokens...))
-		return reading{value, missing, out.at("%s", pointerText(tokens...))}
-	}
-	direction := load.direction + "/"
-	client.iops = number(direction + "iops")
-	client.bw = number(direction + "bw_bytes").dividedBy(1 << 20)
-	client.mean = number(load.latency + "/mean").dividedBy(1e6)
-	client.p99 = number(load.latency + "/percentile/99.000000").dividedBy(1e6)
-	samples := number(load.latency + "/N")
-	if client.mean.missing != "" {
-		// Whoever served requests has their mean: what lacks it is not whole.
-		m.report(node, step, evidence.ClassUnparsable, "fio printed no %s/mean: %s", load.latency, client.mean.missing)
-		return fioClient{}, false
-	}
-	if samples.missing != "" || samples.value < 1 {
-		client.mean.missing = token("(" + strconv.FormatFloat(samples.value, 'g', -1, 64) + " samples)")
-	}
-	if samples.missing != "" || samples.value < 100 {
-		// A 99th percentile of fewer than 100 is their maximum at best.
-		client.p99.missing = token("(" + strconv.FormatFloat(samples.value, 'g', -1, 64) + " samples, 100 needed)")
-	}
-	for _, latency := range []struct {
-		what string
-		reading
-	}{{"mean", client.mean}, {"99th percentile", client.p99}} {
-		if latency.missing == "" && latency.value < 0 {
-			m.report(node, step, evidence.ClassUnparsable, "the %s of the latency is %g ms, and nothing ends before it began", latency.what, latency.value)
-			return fioClient{}, false
-		}
-	}
-	return client, m.plausible(step, node, load, number)
-}
-
-// plausible holds fio's numbers against each other.
-func (m storageMeasure) plausible(step, node string, load fioProfile, number func(string) reading) bool {
-	direction := load.direction + "/"
-	values := make(map[string]float64)
-	for _, name := range []string{"io_bytes", "bw_bytes", "iops", "runtime", "total_ios", "drop_ios", "lat_ns/mean"} {
-		r := number(direction + name)
-		if r.missing != "" {
-			m.report(node, step, evidence.ClassUnparsable, "fio printed no %s%s: %s", direction, name, r.missing)
-			return false
-		}
-		values[name] = r.value
-	}
-	asked := m.params.Runtime.Std().Seconds()
-	ran := values["runtime"] / 1000
-	bad := func(format string, args ...any) bool {
-		m.report(node, step, evidence.ClassUnparsable, format, args...)
-		return false
-	}
-	switch {
-	case values["io_bytes"] <= 0 || values["total_ios"] <= 0 || values["iops"] <= 0 || values["bw_bytes"] <= 0 || ran <= 0:
-		return bad("fio did no requests: %g bytes in %g requests", values["io_bytes"], values["total_ios"])
-	case values["drop_ios"] > 0:
-		return bad("fio dropped %g requests", values["drop_ios"])
-	case ran < 0.95*asked-startSlack:
-		return bad("fio ran %g s of the %g s asked", ran, asked)
-	case ran > 2*asked+60:
-		return bad("fio ran %g s where %g s were asked", ran, asked)
-	case differ(values["iops"]*ran, values["total_ios"], 0.05):
-		return bad("iops %g in %g s is not the %g requests that fio counted", values["iops"], ran, values["total_ios"])
-	case differ(values["iops"]*float64(load.blockSize), values["bw_bytes"], 0.05):
-		return bad("iops %g of %d bytes is not the %g bytes a second that fio counted", values["iops"], load.blockSize, values["bw_bytes"])
-	}
-	// Little's law: requests in flight = rate × time in the system (Little
-	// 1961). More than was asked cannot be; less means that the latency or
-	// the rate is wrong, if the queue was full all the time.
-	if !load.async() {
-		return true
-	}
-	inFlight := values["iops"] * values["lat_ns/mean"] / 1e9
-	limit := float64(load.jobs * load.iodepth)
-	if inFlight > 1.1*limit {
-		return bad("iops × mean latency is %.1f requests in flight and only %g were asked (Little's law)", inFlight, limit)
-	}
-	if full := number("iodepth_level/" + depthBucket(load.iodepth)); full.missing != "" {
-		return bad("fio printed no iodepth_level: %s", full.missing)
-	} else if full.value >= 90 && inFlight < leastInFlight*limit {
-		return bad("iops × mean latency is %.1f requests in flight although %g %% of the time the queue of %g was full (Little's law)", inFlight, full.value, limit)
-	}
-	return true
-}
-
-// differ reports whether a is off b by more than a share of b.
-func differ(a, b, share float64) bool { return a < b-share*b || a > b+share*b }
-
-// startSlack is how many seconds of its run time fio may lose on a busy node
-// before its first request.
-const startSlack = 0.2
-
-// leastInFlight is the share of a full queue that rate × latency must show. A
-// client that waits for a processor between two requests is not in fio's
-// latency, so a busy node shows less than it should; a factor of a wrong unit,
-// or a lost half, shows far less.
-const leastInFlight = 0.6
-
-// depthBucket is the key of fio's iodepth_level that counts a full queue: the
-// largest power of two that is not above depth.
-func depthBucket(depth int) string {
-	if depth >= 64 {
-		return ">=64"
-	}
-	bucket := 1
-	for bucket*2 <= depth {
-		bucket *= 2
-	}
-	return strconv.Itoa(bucket)
-}
-
-// errNoSpace is ENOSPC, in fio's error field.
-const errNoSpace = 28
-
-// fio reads the JSON document of one fio run and holds it against the options
-// that were asked.
-func (m storageMeasure) fio(step, node string, options []fioOption) (stepOutput, any, bool) {
-	// fio exits with 1 and prints a whole document when a job failed.
-	out, ok := m.step(step, node, 0, 1)
-	if !ok {
-		return out, nil, false
-	}
-	root, err := lastFioDocument(out.stdout)
-	if err != nil {
-		class := evidence.ClassUnparsable
-		if *out.exit.Code == 0 {
-			class = evidence.ClassOutputCut
-		}
-		m.report(node, step, class, "stdout does not end with a whole JSON document: %v%s", err, firstLine(out.stderr))
-		return out, nil, false
-	}
-	jobs, _ := lookup(root, "jobs")
-	if list, isList := jobs.([]any); !isList || len(list) != 1 {
-		m.report(node, step, evidence.ClassUnparsable, "fio reports %d jobs where one group was asked", len(list))
-		return out, nil, false
-	}
-	failure, missing := jsonNumber(lookup(root, "jobs", "0", "error"))
-	switch {
-	case missing != "":
-		m.report(node, step, evidence.ClassUnparsable, "fio printed no error number: %s", missing)
-		return out, nil, false
-	case failure == errNoSpace:
-		m.report(node, step, evidence.ClassNodeDiskFull, "fio: no space left on %s%s", m.params.Path, firstLine(out.stderr))
-		return out, nil, false
-	case failure != 0:
-		m.report(node, step, evidence.ClassExit, "fio: error %g%s", failure, firstLine(out.stderr))
-		return out, nil, false
-	case *out.exit.Code != 0:
-		m.report(node, step, evidence.ClassExit, "exit status %d%s", *out.exit.Code, firstLine(out.stderr))
-		return out, nil, false
-	}
-	for _, o := range options {
-		text, missing := jsonText(lookup(root, "jobs", "0", "job options", o.name))
-		if missing != "" {
-			text, missing = jsonText(lookup(root, "global options", o.name))
-		}
-		if missing != "" || text != o.value {
-			m.report(node, step, evidence.ClassUnparsable, "fio ran with %s %q and was asked for %q", o.name, token(text), o.value)
-			return out, nil, false
-		}
-	}
-	return out, root, true
-}
-
-// lastFioDocument is the last of the JSON documents in text. fio prints one
-// for every status interval, and may print lines of text before the first.
-func lastFioDocument(text []byte) (any, error) {
-	start := 0
-	for start < len(text) && text[start] != '{' {
-		end := slices.Index(text[start:], '\n')
-		if end < 0 {
-			return nil, errors.New("there is none")
-		}
-		start += end + 1
-	}
-	decoder := json.NewDecoder(bytes.NewReader(text[start:]))
-	var last json.RawMessage
-	for {
-		var next json.RawMessage
-		err := decoder.Decode(&next)
-		switch {
-		case err == nil:
-			last = next
-		case errors.Is(err, io.EOF) && last != nil:
-			return jsonTree(last)
-		case errors.Is(err, io.EOF):
-			return nil, errors.New("there is none")
-		default:
-			return nil, err
-		}
-	}
 }

@@ -214,3 +214,6 @@ func jsonToken(value any) string {
 	}
 	return token(fmt.Sprint(value))
 }
+
+// differ reports whether a is off b by more than a share of b.
+func differ(a, b, share float64) bool { return a < b-share*b || a > b+share*b }
