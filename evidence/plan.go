@@ -124,7 +124,8 @@ type Owner struct {
 }
 
 // Captures are commands whose output is kept at the start and at the end of
-// each phase, on every node of the phase.
+// each phase, on every node of the phase, and how often checks that sample do
+// so unless their test says otherwise.
 type Captures struct {
 	Commands       [][]string `json:"commands,omitempty"`
 	SampleInterval Duration   `json:"sampleInterval,omitzero"`
@@ -241,12 +242,20 @@ type Threshold struct {
 
 // Fault is something that a test breaks on purpose.
 type Fault struct {
-	Kind  string          `json:"kind"`  // process_kill, service_stop, command, ...
-	Nodes []string        `json:"nodes"` // never empty
-	Part  string          `json:"part,omitempty"`
-	After Duration        `json:"after"`        // from the start of Drive
-	For   Duration        `json:"for,omitzero"` // zero: undone as soon as it was injected
+	Kind  string          `json:"kind"`           // process_kill, service_stop, command, ...
+	Nodes []string        `json:"nodes"`          // never empty
+	Part  string          `json:"part,omitempty"` // of each node; a name for people, which no kind reads yet
+	After Duration        `json:"after"`          // from the start of Drive
+	For   Duration        `json:"for,omitzero"`   // zero: undone as soon as it was injected
 	Args  json.RawMessage `json:"args,omitempty"`
+}
+
+// String is the fault's kind and part.
+func (f Fault) String() string {
+	if f.Part == "" {
+		return f.Kind
+	}
+	return f.Kind + " of " + f.Part
 }
 
 // Cell is one entry of the plan: test × node set × repetition.

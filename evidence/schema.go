@@ -32,6 +32,7 @@ type Param struct {
 	Doc      string
 	Enum     []string // the values that a text may have
 	Nested   []Param  // for ParamBlock and ParamBlocks: the block's own arguments
+	Sampling bool     // a ParamDuration that the runbook's sample_interval, where there is one, is the default of
 }
 
 // ParamType is the type of a Param and of its JSON value.

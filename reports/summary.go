@@ -172,7 +172,7 @@ func headline(b *evidence.Bundle) []string {
 		lines = append(lines, "narrowed: "+strings.Join(b.Plan.Narrowed, " ")+"; this run cannot be released")
 	}
 	for _, f := range openFaults(b.Records) {
-		lines = append(lines, fmt.Sprintf("the fault %s on %s, injected by %s attempt %d, may still be in effect: the run has no record of its undo", f.Fault.Kind, f.Node, f.Cell, f.Attempt))
+		lines = append(lines, fmt.Sprintf("the fault %s on %s, injected by %s attempt %d, may still be in effect: the run has no record of its undo", f.Fault, f.Node, f.Cell, f.Attempt))
 	}
 	if !b.Sealed {
 		lines = append(lines, "not sealed: the run has not ended, and this verdict was derived just now")

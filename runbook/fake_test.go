@@ -133,6 +133,7 @@ func allreduceSpec() checks.Spec {
 func burnSpec() checks.Spec {
 	return checks.Spec{
 		Name: "gpu_burn", Version: 1, Scopes: []evidence.Scope{evidence.ScopeNode}, Hazard: "full_power",
+		Params: []evidence.Param{{Name: "sample", Type: evidence.ParamDuration, Sampling: true, Default: "10s"}},
 		Metrics: func(json.RawMessage) []checks.Metric {
 			return []checks.Metric{{Name: "gflops", Unit: "GFLOP/s", Level: "node/gpu"}}
 		},

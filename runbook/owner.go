@@ -69,6 +69,10 @@ func (r *Runbook) decodeEvidence() {
 			r.captures.Deadline = captureDeadline
 		}
 	}
+	if attr := c.args["sample_interval"]; attr != nil {
+		r.captures.SampleInterval, _ = r.positive(attr)
+		r.sampleRange = attr.Expr.Range()
+	}
 }
 
 // positive is a duration that is not zero.

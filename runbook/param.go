@@ -161,6 +161,10 @@ func (r *Runbook) nested(blocks []*hclsyntax.Block, p evidence.Param, dir string
 
 // defaultOf is the canonical JSON of p's default, or nil.
 func (r *Runbook) defaultOf(p evidence.Param, dir string) (json.RawMessage, bool) {
+	if p.Sampling && r.captures.SampleInterval > 0 {
+		r.sampled = true
+		return encode(r.captures.SampleInterval.String()), true
+	}
 	if p.Default == nil {
 		return nil, true
 	}

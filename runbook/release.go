@@ -53,6 +53,10 @@ func (r *Runbook) checkWhole() {
 			r.add(warn(RuleUnusedOwner, o.rng, "Owner without a test", fmt.Sprintf("No test names owner.%s. Remove the block, or give the owner the tests that they answer for.", o.Name)))
 		}
 	}
+	if r.captures.SampleInterval > 0 && !r.sampled {
+		r.add(fail(RuleNothingSampled, r.sampleRange, "Nothing is sampled",
+			"No test samples anything at this interval: either its check does not, or it says so itself. Remove the argument, or add a test that samples."))
+	}
 	for _, l := range r.releases {
 		r.checkRelease(l)
 	}

@@ -82,6 +82,9 @@ const (
 	RuleFaultLate     Rule = "fault-late"
 	RuleFaultArgs     Rule = "fault-args"
 
+	// Evidence.
+	RuleNothingSampled Rule = "nothing-sampled"
+
 	// Thresholds.
 	RuleUnknownMetric     Rule = "unknown-metric"
 	RuleThresholdTwice    Rule = "threshold-twice"
@@ -131,7 +134,7 @@ func Rules() []Rule {
 		RuleGateRequire, RuleGateImpossible, RuleEmptyPhase, RuleUnusedOwner,
 		RuleNoThreshold, RuleDeadline, RuleUnknownCheck, RuleCheckParams, RuleNeeds, RuleScope, RulePairs, RuleHazard,
 		RuleClaims, RuleClaimEmpty, RuleClaimTwice, RuleClaimUnbound,
-		RuleUnknownFault, RuleFaultExecutor, RuleFaultNodes, RuleFaultLate, RuleFaultArgs,
+		RuleUnknownFault, RuleFaultExecutor, RuleFaultNodes, RuleFaultLate, RuleFaultArgs, RuleNothingSampled,
 		RuleUnknownMetric, RuleThresholdTwice, RuleNoBound, RuleBound, RuleBoundKind, RuleUnknownStat, RuleStatNeeded,
 		RuleUnit, RulePer, RuleUnknownLabel, RuleUnknownLabelValue, RuleNeverMet, RuleNeverFails,
 		RuleReleaseEmpty, RuleReleaseUnmeasured,

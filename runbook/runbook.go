@@ -75,6 +75,8 @@ type Runbook struct {
 	nodesets             map[string][]string // the fleet's own set is among them, as "fleet"
 	phases               []*phase
 	captures             evidence.Captures
+	sampleRange          hcl.Range // of sample_interval
+	sampled              bool      // a test samples at that interval
 	tests                []*test
 	releases             []*release
 }

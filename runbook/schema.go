@@ -181,7 +181,7 @@ func evidenceBlock() Block {
 		Type: "evidence", Single: true, Doc: "What is kept beside the tests' own output.",
 		Arguments: []Argument{
 			{Name: "capture", Type: "list of commands", Doc: "Commands whose output is kept from every node at the start and at the end of each phase; each has 2 minutes."},
-			later("sample_interval", "duration", "How often counters are sampled while a test runs."),
+			{Name: "sample_interval", Type: "duration", Default: "each check's own", Doc: "How often a check samples while it runs, where the test does not say so itself."},
 			later("on_fail", "list of commands", "Commands whose output is kept at once where a cell failed."),
 			later("redact", "list of text", "What is taken out of the output before it is hashed."),
 		},
@@ -246,7 +246,7 @@ func faultBlock() Block {
 		Type: "fault", Label: "kind", Extends: "fault", Doc: "Something that is broken on purpose, and mended again. The kind picks further arguments.",
 		Arguments: []Argument{
 			{Name: "nodes", Type: "fleet or nodeset", Required: true, Doc: "Where: nodes of the test."},
-			later("part", "text", "The part of the node."),
+			{Name: "part", Type: "text", Doc: "What part of the node the fault is in, for those who read the evidence."},
 			{Name: "after", Type: "duration", Default: "0s", Doc: "How long after the start."},
 			{Name: "for", Type: "duration", Doc: "How long until it is undone; without it, at once."},
 		},

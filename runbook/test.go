@@ -335,6 +335,7 @@ func (r *Runbook) decodeFault(t *test, b *hclsyntax.Block) {
 			return
 		}
 	}
+	f.Part = r.optionalText(c.args["part"])
 	if attr := c.args["after"]; attr != nil {
 		f.After, ok = r.duration(attr)
 		if ok && t.Duration > 0 && f.After >= t.Duration {

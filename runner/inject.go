@@ -71,7 +71,7 @@ func (b *faultBook) blame(f openFault, cause string) {
 func (b *faultBook) stillOpen() error {
 	var faults []string
 	for _, f := range b.list() {
-		faults = append(faults, fmt.Sprintf("%s attempt %d: %s on %s: %s", f.record.Cell, f.record.Attempt, f.record.Fault.Kind, f.record.Node, f.cause))
+		faults = append(faults, fmt.Sprintf("%s attempt %d: %s on %s: %s", f.record.Cell, f.record.Attempt, f.record.Fault, f.record.Node, f.cause))
 	}
 	if faults == nil {
 		return nil
@@ -174,7 +174,7 @@ func (r *run) undoBefore(ctx context.Context, node string) *evidence.Problem {
 	for _, f := range r.faults.list() {
 		if f.record.Node == node {
 			return &evidence.Problem{Node: node, Step: "undo", Class: evidence.ClassNotRun,
-				Detail: fmt.Sprintf("the fault %s of %s is still in effect: %s", f.record.Fault.Kind, f.record.Cell, f.cause)}
+				Detail: fmt.Sprintf("the fault %s of %s is still in effect: %s", f.record.Fault, f.record.Cell, f.cause)}
 		}
 	}
 	return nil

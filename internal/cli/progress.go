@@ -240,7 +240,7 @@ func (t *progress) gateLine(e runner.Progress) string {
 func (t *progress) faultLine(e runner.Progress) string {
 	kind := ""
 	if e.Fault != nil {
-		kind = e.Fault.Kind
+		kind = e.Fault.String()
 	}
 	line := fmt.Sprintf("%s: %s on %s: %s", t.name(e.Cell), kind, e.Node, e.FaultEvent)
 	if e.Problem != nil {

@@ -39,7 +39,6 @@ test "bandwidth" {
 }
 
 evidence {
-  on_fail         = [["nvidia-bug-report.sh"]]
-  redact          = ["ipv4"]
-  sample_interval = "1s"
+  on_fail = [["nvidia-bug-report.sh"]]
+  redact  = ["ipv4"]
 }

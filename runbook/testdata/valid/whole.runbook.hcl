@@ -106,7 +106,8 @@ phase "node" {
 }
 
 evidence {
-  capture = [["nvidia-smi", "-q", "-x"], ["lscpu", "-J"]]
+  capture         = [["nvidia-smi", "-q", "-x"], ["lscpu", "-J"]]
+  sample_interval = "2s"
 }
 
 test "bill_of_materials" {
@@ -260,6 +261,7 @@ test "path_loss" {
 
   fault "process_kill" {
     nodes   = nodeset.some
+    part    = "mds0"
     after   = "2m"
     for     = "1m"
     process = "mdsd"
