@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rackproof/rackproof/evidence"
+	"github.com/rackproof/rackproof/internal/killtest"
 )
 
 const moments = 45
@@ -103,7 +104,7 @@ func (s *scene) resumed(want []string) {
 		}
 		return
 	}
-	starts := s.records(run)
+	running := killtest.Running(s.t, run)
 	sealed := exists(filepath.Join(run, "manifest.json"))
 	if code := s.command(nil, "resume", run, "--allow", "leaves_a_mark"); code != 0 {
 		s.t.Fatalf("resume exits with %d\n%s", code, s.output.String())
@@ -119,53 +120,17 @@ func (s *scene) resumed(want []string) {
 		s.t.Error("the fault is still there")
 	}
 	s.eachCellPassesOnce(run, verdict)
-	cut := map[string]bool{}
-	for _, c := range verdict.Coverage.Cuts {
-		cut[fmt.Sprint(c.Cell, c.Attempt)] = true
-	}
 	if !sealed {
-		for attempt := range starts {
-			if !cut[attempt] {
-				s.t.Errorf("attempt %s was running when the runner was killed, and no cut names it", attempt)
+		cuts := killtest.Cuts(verdict)
+		for _, attempt := range running {
+			if !slices.Contains(cuts, attempt) {
+				s.t.Errorf("%s was running when the runner was killed, and is not among the cuts %q", attempt, cuts)
 			}
 		}
 	}
-	s.nothingLeft(run)
-}
-
-// records returns the attempts that were running when the runner was killed:
-// started, and never ended. One whose attempt.json was written had ended, and
-// lacks but its line in the journal.
-func (s *scene) records(run string) map[string]bool {
-	s.t.Helper()
-	running := map[string]bool{}
-	for _, r := range s.journal(run) {
-		attempt := fmt.Sprint(r.Cell, r.Attempt)
-		switch r.Event {
-		case evidence.EventAttemptStart:
-			if !exists(filepath.Join(run, evidence.AttemptPath(r.Cell, r.Attempt), "attempt.json")) {
-				running[attempt] = true
-			}
-		case evidence.EventAttemptEnd:
-			delete(running, attempt)
-		}
+	for _, process := range killtest.Left(s.t, run) {
+		s.t.Errorf("left: %s", process)
 	}
-	return running
-}
-
-func (s *scene) journal(run string) []evidence.Record {
-	s.t.Helper()
-	file, err := os.Open(filepath.Join(run, "run", "journal.jsonl"))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer file.Close()
-	records, _, err := evidence.ReadJournal(file)
-	var damage *evidence.JournalError
-	if err != nil && !(errors.As(err, &damage) && damage.Torn) {
-		s.t.Fatal(err)
-	}
-	return records
 }
 
 // eachCellPassesOnce holds the journal and the plan side by side: every cell
@@ -177,7 +142,7 @@ func (s *scene) eachCellPassesOnce(run string, verdict evidence.Verdict) {
 		cut[c.Cell]++
 	}
 	ended := map[string]int{}
-	for _, r := range s.journal(run) {
+	for _, r := range killtest.Journal(s.t, run) {
 		if r.Event == evidence.EventAttemptEnd {
 			ended[r.Cell]++
 		}
@@ -197,25 +162,6 @@ func (s *scene) eachCellPassesOnce(run string, verdict evidence.Verdict) {
 	}
 }
 
-// nothingLeft looks for processes that carry the run's mark.
-func (s *scene) nothingLeft(run string) {
-	s.t.Helper()
-	environments, err := filepath.Glob("/proc/[0-9]*/environ")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for _, path := range environments {
-		environment, err := os.ReadFile(path)
-		if err != nil {
-			continue // it ended, or it is not ours
-		}
-		if bytes.Contains(environment, []byte("RACKPROOF_MARK="+filepath.Base(run))) {
-			line, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-			s.t.Errorf("%s is left: %q", filepath.Dir(path), line)
-		}
-	}
-}
-
 func (s *scene) directory() (string, bool) {
 	s.t.Helper()
 	journals, err := filepath.Glob(filepath.Join(s.dir, "runs", "*", "run", "journal.jsonl"))
@@ -224,8 +170,9 @@ func (s *scene) directory() (string, bool) {
 	}
 	for _, name := range journals {
 		// Without an inventory nothing says how nodes are reached, and none was.
+		// It is written after the journal's first record.
 		run := filepath.Dir(filepath.Dir(name))
-		if exists(filepath.Join(run, evidence.InventoryPath)) && len(s.journal(run)) > 0 {
+		if exists(filepath.Join(run, evidence.InventoryPath)) {
 			return run, true
 		}
 	}
@@ -249,14 +196,13 @@ func (s *scene) verdict() evidence.Verdict {
 	return verdict
 }
 
-// findings are the verdict's findings without what differs from run to run:
-// the numbers, where they were read, and the name of the machine.
+// findings are the verdict's, without the name of the machine, which differs
+// from scene to scene.
 func (s *scene) findings() []string {
 	s.t.Helper()
-	var lines []string
-	for _, f := range s.verdict().Findings {
-		line := fmt.Sprintf("%s %s %s: %v %s", f.Test, f.Threshold, f.Subject, f.Outcome, f.Reason)
-		lines = append(lines, strings.ReplaceAll(line, filepath.Base(s.dir), ""))
+	lines := killtest.Findings(s.t, s.verdict())
+	for i, line := range lines {
+		lines[i] = strings.ReplaceAll(line, filepath.Base(s.dir), "")
 	}
 	return lines
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rackproof/rackproof/evidence"
+	"github.com/rackproof/rackproof/internal/killtest"
 )
 
 var kills = flag.Int("kills", 1, "how often TestRunnerKilled kills the runner; each takes two minutes on two cores")
@@ -44,7 +45,7 @@ func TestRunnerKilled(t *testing.T) {
 				t.Fatalf("killed before the run had a journal\n%s", killed)
 			}
 			directory := filepath.Dir(filepath.Dir(plans[0]))
-			running := runningAttempts(t, directory)
+			running := killtest.Running(t, directory)
 
 			got := shared.rackproof(t.Context(), "resume", directory, "--allow", "kills_service", "--key", filepath.Join(shared.dir, "key.key"))
 			if got.code != 0 {
@@ -54,13 +55,10 @@ func TestRunnerKilled(t *testing.T) {
 			if verdict.Outcome != undisturbed.Outcome {
 				t.Errorf("outcome %v, want %v", verdict.Outcome, undisturbed.Outcome)
 			}
-			if got, want := outcomes(verdict), outcomes(undisturbed); !slices.Equal(got, want) {
+			if got, want := killtest.Findings(t, verdict), killtest.Findings(t, undisturbed); !slices.Equal(got, want) {
 				t.Errorf("findings\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
-			var cuts []string
-			for _, c := range verdict.Coverage.Cuts {
-				cuts = append(cuts, fmt.Sprintf("%s#%d", c.Cell, c.Attempt))
-			}
+			cuts := killtest.Cuts(verdict)
 			for _, attempt := range running {
 				if !slices.Contains(cuts, attempt) {
 					t.Errorf("%s was running when the runner was killed, and is not among the cuts %q", attempt, cuts)
@@ -69,7 +67,10 @@ func TestRunnerKilled(t *testing.T) {
 			if !shared.rack.ServiceAnswers(t.Context()) {
 				t.Error("the service is still down")
 			}
-			nothingLeft(t, directory)
+			// The undo of the fault started the service, and it is to go on.
+			for _, process := range killtest.Left(t, directory, "redis-server") {
+				t.Errorf("left: %s", process)
+			}
 
 			_, bundle, err := onlyRun(runs)
 			if err != nil {
@@ -165,76 +166,6 @@ func killed(t *testing.T, runs string, until func(context.Context) error) string
 
 func runLength(t *testing.T, run string) time.Duration {
 	t.Helper()
-	records := journal(t, run)
+	records := killtest.Journal(t, run)
 	return records[len(records)-1].Time.Sub(records[0].Time)
-}
-
-func journal(t *testing.T, run string) []evidence.Record {
-	t.Helper()
-	file, err := os.Open(filepath.Join(run, "run", "journal.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	records, _, err := evidence.ReadJournal(file)
-	var damage *evidence.JournalError
-	if err != nil && !(errors.As(err, &damage) && damage.Torn) {
-		t.Fatal(err)
-	}
-	if len(records) == 0 {
-		t.Fatalf("%s: the journal is empty", run)
-	}
-	return records
-}
-
-// runningAttempts are those that had started and not ended. One whose
-// attempt.json was written had ended, and lacks but its line in the journal.
-func runningAttempts(t *testing.T, run string) []string {
-	t.Helper()
-	var running []string
-	for _, r := range journal(t, run) {
-		attempt := fmt.Sprintf("%s#%d", r.Cell, r.Attempt)
-		switch r.Event {
-		case evidence.EventAttemptStart:
-			if _, err := os.Stat(filepath.Join(run, evidence.AttemptPath(r.Cell, r.Attempt), "attempt.json")); err != nil {
-				running = append(running, attempt)
-			}
-		case evidence.EventAttemptEnd:
-			running = slices.DeleteFunc(running, func(a string) bool { return a == attempt })
-		}
-	}
-	return running
-}
-
-// outcomes are a verdict's findings without what differs from run to run: the
-// numbers and where they were read.
-func outcomes(v evidence.Verdict) []string {
-	var lines []string
-	for _, f := range v.Findings {
-		lines = append(lines, fmt.Sprintf("%s %s %s: %v %s", f.Test, f.Threshold, f.Subject, f.Outcome, f.Reason))
-	}
-	return lines
-}
-
-// nothingLeft looks for processes that carry the run's mark. The service is
-// one: the undo of the fault started it, and it is to go on.
-func nothingLeft(t *testing.T, run string) {
-	t.Helper()
-	environments, err := filepath.Glob("/proc/[0-9]*/environ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range environments {
-		environment, err := os.ReadFile(path)
-		if err != nil {
-			continue // it ended, or it is not ours
-		}
-		if !bytes.Contains(environment, []byte("RACKPROOF_MARK="+filepath.Base(run))) {
-			continue
-		}
-		line, err := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-		if err == nil && !bytes.HasPrefix(line, []byte("redis-server")) {
-			t.Errorf("%s is left: %q", filepath.Dir(path), line)
-		}
-	}
 }

@@ -63,8 +63,9 @@ var rooms = map[string]room{
 		hcl, cty, "github.com/agext/levenshtein",
 	}},
 
-	"internal/diag":   {floor: 6, others: []string{hcl, cty}},
-	"internal/verify": {floor: 6, ours: []string{"runbook", "checks", "thresholds", "evidence", "evidence/archive", "evidence/attest"}},
+	"internal/diag":     {floor: 6, others: []string{hcl, cty}},
+	"internal/verify":   {floor: 6, ours: []string{"runbook", "checks", "thresholds", "evidence", "evidence/archive", "evidence/attest"}},
+	"internal/killtest": {floor: 6, ours: []string{"evidence"}},
 
 	"internal/cli": {floor: 7, ours: []string{
 		"evidence", "evidence/archive", "evidence/attest", "thresholds", "reports", "checks",
