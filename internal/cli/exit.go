@@ -37,7 +37,7 @@ var exitTable = []struct {
 }{
 	{ExitOK, "done; and if something was judged, it passed", "all"},
 	{ExitError, "rackproof could not do what was asked (I/O, network, bug)", "all"},
-	{ExitUsage, "usage, or the runbook or the trust policy is invalid", "validate, plan, run, verify"},
+	{ExitUsage, "usage, a file that was named and is not there, or the runbook or the trust policy is invalid", "validate, plan, run, verify"},
 	{ExitFail, "judged, and not acceptable: a threshold failed", "run, resume, verify"},
 	{ExitInconclusive, "inconclusive: cells missing, nodes lost, instrument error", "run, resume, verify"},
 	{ExitUntrusted, "evidence not trusted: digest, signature, identity, or a verdict that differs when judged again", "verify"},

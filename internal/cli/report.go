@@ -83,7 +83,7 @@ func openBundle(path string) (*evidence.Bundle, *verify.Source, error) {
 	source, err := verify.OpenSource(path, verify.UnsignedLimits)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, nil, plainPath(err)
+			return nil, nil, fail(ExitUsage, plainPath(err))
 		}
 		return nil, nil, hinted(plainPath(err), "name the directory of a run, or its archive, *"+archive.Suffix)
 	}

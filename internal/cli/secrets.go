@@ -30,7 +30,7 @@ func (o *keyOptions) bind(cmd *cobra.Command) {
 func (o *keyOptions) signer(p *Process, cmd *cobra.Command) (attest.Signer, error) {
 	text, err := p.secret(o.key)
 	if err != nil {
-		return nil, fmt.Errorf("key: %w", plainPath(err))
+		return nil, fmt.Errorf("key: %w", err)
 	}
 	signer, err := attest.LoadSigner(text, func() ([]byte, error) { return p.passphrase(o.passphrase, o.noInput, "Passphrase of "+o.key) })
 	if err != nil {
@@ -46,11 +46,15 @@ func (o *keyOptions) signer(p *Process, cmd *cobra.Command) (attest.Signer, erro
 func (p *Process) secret(source string) ([]byte, error) {
 	name, isEnv := strings.CutPrefix(source, "env://")
 	if !isEnv {
-		return os.ReadFile(source)
+		text, err := os.ReadFile(source)
+		if err != nil {
+			return nil, fail(ExitUsage, plainPath(err))
+		}
+		return text, nil
 	}
 	value := p.getenv(name)
 	if value == "" {
-		return nil, fmt.Errorf("environment variable %s is not set", name)
+		return nil, usageError("environment variable %s is not set", name)
 	}
 	return []byte(value), nil
 }
@@ -60,7 +64,7 @@ func (p *Process) passphrase(source string, noInput bool, prompt string) ([]byte
 	if source != "" && source != "prompt" {
 		secret, err := p.secret(source)
 		if err != nil {
-			return nil, plainPath(err)
+			return nil, err
 		}
 		return checkPassphrase(bytes.TrimRight(secret, "\r\n"))
 	}

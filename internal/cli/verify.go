@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,6 +59,9 @@ func runVerify(p *Process, cmd *cobra.Command, opts *verifyOptions) error {
 		return err
 	}
 	report, err := verify.Path(cmd.Context(), opts.path, o)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fail(ExitUsage, plainPath(err))
+	}
 	if err != nil {
 		return plainPath(err)
 	}
