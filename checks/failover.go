@@ -348,7 +348,10 @@ func (m failoverMeasure) number(metric string, r reading) {
 
 // faultWindow is when the faults were open: from the first injection's start
 // to the last undo's end.
-type faultWindow struct{ start, end time.Time }
+type faultWindow struct {
+	start, end float64   // seconds since the attempt began
+	opened     time.Time // start, by the clock of the steps
+}
 
 // window demands that every fault was injected and undone on every node.
 func (m failoverMeasure) window() (faultWindow, bool) {
@@ -362,24 +365,24 @@ func (m failoverMeasure) window() (faultWindow, bool) {
 		node  string
 		event string
 	}
-	seen := make(map[key]time.Time)
+	seen := make(map[key]float64)
 	for _, e := range events {
 		if e.Event == "error" || e.Error != "" {
 			m.report(e.Node, "", evidence.ClassNotRun, "fault %d: %s", e.Fault, token(e.Error))
 			ok = false
 			continue
 		}
-		seen[key{e.Fault, e.Node, e.Event}] = e.Time
-		if e.Event == "inject_start" && (window.start.IsZero() || e.Time.Before(window.start)) {
-			window.start = e.Time
+		seen[key{e.Fault, e.Node, e.Event}] = e.At
+		if e.Event == "inject_start" && (window.opened.IsZero() || e.At < window.start) {
+			window.start, window.opened = e.At, e.Time
 		}
-		if e.Event == "undone" && e.Time.After(window.end) {
-			window.end = e.Time
+		if e.Event == "undone" {
+			window.end = max(window.end, e.At)
 		}
 	}
 	for i, fault := range m.view.Test.Faults {
 		for _, node := range fault.Nodes {
-			last := time.Time{}
+			last := 0.0
 			for _, event := range []string{"inject_start", "injected", "undone"} {
 				at, there := seen[key{i, node, event}]
 				if !there {
@@ -388,7 +391,7 @@ func (m failoverMeasure) window() (faultWindow, bool) {
 					ok = false
 					break
 				}
-				if at.Before(last) {
+				if at < last {
 					m.report(node, "", evidence.ClassUnparsable, "%s has fault %d %s before its turn", faultsFile, i, event)
 					ok = false
 					break
@@ -410,9 +413,7 @@ type probeRun struct {
 // no ground to judge what was read back.
 func (m failoverMeasure) probed(from string, window faultWindow, closed bool) (probeRun, bool) {
 	period := m.params.Probe.Period.Std()
-	begin := m.view.Attempt.Start
-	injected := window.start.Sub(begin).Seconds()
-	undone := window.end.Sub(begin).Seconds()
+	injected, undone := window.start, window.end
 	// The runner lets a turn pass after a write that overran.
 	patience := (period + time.Second).Seconds()
 
@@ -431,9 +432,6 @@ func (m failoverMeasure) probed(from string, window faultWindow, closed bool) (p
 		run.count++
 		if due := math.Max(start+period.Seconds(), end); p.Start-due > patience {
 			blame(evidence.ClassUnparsable, "probe %d began %.3f s late: the gap is the probe's own", p.N, p.Start-due)
-		}
-		if math.IsNaN(start) && m.view.Attempt.Start.IsZero() {
-			blame(evidence.ClassUnparsable, "the attempt has no start, so the probe has no time")
 		}
 		start, end = p.Start, p.End
 		switch {
@@ -615,7 +613,7 @@ func (m failoverMeasure) accepted(window faultWindow, closed bool) {
 		if !ok {
 			return
 		}
-		if closed && before.exit.End.After(window.start) {
+		if closed && before.exit.End.After(window.opened) {
 			m.report(node, acceptedBefore, evidence.ClassNotRun, "the accepted state was read after the injection began: raise after")
 			return
 		}

@@ -236,7 +236,8 @@ func (b *osBench) injectWhen(ready func() bool, open time.Duration, inject, undo
 		defer close(done)
 		var events []evidence.FaultEvent
 		say := func(event string) {
-			events = append(events, evidence.FaultEvent{Fault: 0, Event: event, Time: time.Now(), Node: "n2"})
+			now := time.Now()
+			events = append(events, evidence.FaultEvent{Fault: 0, Event: event, Time: now, At: now.Sub(b.view.Attempt.Start).Seconds(), Node: "n2"})
 		}
 		if err := b.Wait(b.t.Context(), "the probe to work", 20*time.Millisecond, func(context.Context) (bool, error) { return ready(), nil }); err != nil {
 			b.t.Error(err)

@@ -23,6 +23,7 @@ type AttemptDir struct {
 	nodes  []string
 	number int
 	start  time.Time
+	began  time.Time
 	dir    string
 	dirs   []string // to be synced, outermost first
 
@@ -37,6 +38,10 @@ func (a *AttemptDir) Number() int { return a.number }
 
 // Start is when the attempt began, as its record says.
 func (a *AttemptDir) Start() time.Time { return a.start }
+
+// Began is the same moment with a monotonic reading: what durations since the
+// attempt's start are counted from.
+func (a *AttemptDir) Began() time.Time { return a.began }
 
 func (a *AttemptDir) rawPath(name string) string { return path.Join(a.dir, "raw", name) }
 
@@ -246,7 +251,7 @@ func (f *StepFiles) close(exit Exit) error {
 		return err
 	}
 	exit.StdoutBytes, exit.StderrBytes = f.stdout.size, f.stderr.size
-	exit.Start, exit.End = exit.Start.UTC().Round(0), exit.End.UTC().Round(0)
+	exit.Start, exit.End = f.store.clock.at(exit.Start).UTC().Round(0), f.store.clock.at(exit.End).UTC().Round(0)
 	content, err := Encode(exit)
 	if err != nil {
 		return err

@@ -28,10 +28,10 @@ type faultKey struct {
 // nothing was wrong with it proves nothing about faults, and no check is made
 // to look: most read their own tool's output and nothing else.
 //
-// An attempt that says itself that a fault was not carried out is never a
-// pass, so there is nothing to add.
+// An attempt that says itself, by a problem that no measurement mends, that a
+// fault was not carried out is never a pass, so there is nothing to add.
 func (a *attemptHistory) checkFaults(test Test, done Attempt, fsys fs.FS) []Problem {
-	if len(test.Faults) == 0 || done.Cut || slices.ContainsFunc(done.Problems, func(p Problem) bool { return p.Step == faultStep }) {
+	if len(test.Faults) == 0 || done.Cut || slices.ContainsFunc(done.Problems, admitsFault) {
 		return nil
 	}
 	var flaws []Problem
@@ -57,12 +57,14 @@ func (a *attemptHistory) checkFaults(test Test, done Attempt, fsys fs.FS) []Prob
 			opened, isOpen := a.opened[key]
 			switch {
 			case !isOpen:
-				flaw(node, "fault %d (%s) was never injected: the journal has no %s", i, f.Kind, EventFaultOpen)
+				flaw(node, "fault %d (%s) was never injected: the journal has no %s during the attempt", i, f, EventFaultOpen)
+			case !sameFault(opened.Fault, f):
+				flaw(node, "fault %d (%s) is another one in the journal than in the plan", i, f)
 			case !a.closed[key]:
-				flaw(node, "fault %d (%s) was never undone: the journal has no %s", i, f.Kind, EventFaultClose)
+				flaw(node, "fault %d (%s) was never undone: the journal has no %s during the attempt", i, f, EventFaultClose)
 			default:
-				if why := log[key].missing(f, opened.Undo, done.Start); why != "" {
-					flaw(node, "%s: fault %d (%s) %s", where, i, f.Kind, why)
+				if why := log[key].missing(f, opened.Undo, done); why != "" {
+					flaw(node, "%s: fault %d (%s) %s", where, i, f, why)
 				}
 			}
 		}
@@ -70,29 +72,58 @@ func (a *attemptHistory) checkFaults(test Test, done Attempt, fsys fs.FS) []Prob
 	return flaws
 }
 
+func admitsFault(p Problem) bool {
+	return p.Step == faultStep && p.Class.Known() && p.Class != ClassOK && !p.Class.ProvedByMeasure()
+}
+
+func sameFault(recorded *Fault, planned Fault) bool {
+	if recorded == nil {
+		return false
+	}
+	a, err := EncodeLine(recorded)
+	if err != nil {
+		return false
+	}
+	b, err := EncodeLine(planned)
+	return err == nil && bytes.Equal(a, b)
+}
+
 // faultTimes is what the log says of one fault on one node.
 type faultTimes struct {
-	injected, undone time.Time
+	injected, undone FaultEvent
 	failed           string
 }
 
 // missing says how the log falls short of the fault, or nothing.
-func (t faultTimes) missing(f Fault, undo []string, start time.Time) string {
+func (t faultTimes) missing(f Fault, undo []string, a Attempt) string {
+	injected, undone := seconds(t.injected.At), seconds(t.undone.At)
+	lasted := a.End.Sub(a.Start)
 	switch {
 	case t.failed != "":
 		return "went wrong: " + t.failed
-	case t.injected.IsZero():
+	case t.injected.Event == "":
 		return "has no line that it was injected"
-	case t.injected.Before(start.Add(f.After.Std() - faultEarly)):
-		return fmt.Sprintf("was injected at %s, and was due %s after %s", t.injected, f.After, start)
+	case injected < f.After.Std()-faultEarly:
+		return fmt.Sprintf("was injected %s after the attempt began, and was due after %s", injected, f.After)
+	case !beside(t.injected, a) || injected > lasted+clockSlack:
+		return fmt.Sprintf("was injected at %s, which is not %s after the attempt began, or not before it ended", t.injected.Time, injected)
 	case len(undo) == 0:
 		return ""
-	case t.undone.IsZero():
+	case t.undone.Event == "":
 		return "has no line that it was undone"
-	case t.undone.Sub(t.injected) < f.For.Std()-faultEarly:
-		return fmt.Sprintf("was in effect for %s, and the plan wants %s", t.undone.Sub(t.injected), f.For)
+	case !beside(t.undone, a) || undone > lasted+clockSlack:
+		return fmt.Sprintf("was undone at %s, which is not %s after the attempt began, or not before it ended", t.undone.Time, undone)
+	case undone-injected < f.For.Std()-faultEarly:
+		return fmt.Sprintf("was in effect for %s, and the plan wants %s", undone-injected, f.For)
 	}
 	return ""
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// beside reports whether the two clocks of an event agree.
+func beside(e FaultEvent, a Attempt) bool {
+	return e.Time.Sub(a.Start.Add(seconds(e.At))).Abs() <= clockSlack
 }
 
 func readFaultLog(content []byte) (map[faultKey]faultTimes, error) {
@@ -112,9 +143,9 @@ func readFaultLog(content []byte) (map[faultKey]faultTimes, error) {
 		times := log[key]
 		switch event.Event {
 		case "injected":
-			times.injected = event.Time
+			times.injected = event
 		case "undone":
-			times.undone = event.Time
+			times.undone = event
 		case "error":
 			times.failed = event.Error
 			if times.failed == "" {

@@ -167,6 +167,8 @@ func checkOrder(before []Record, next Record) error {
 	}
 	last := before[len(before)-1].Event
 	switch {
+	case next.Time.Before(before[len(before)-1].Time):
+		return fmt.Errorf("the record is of %s, before the one above it, of %s", next.Time, before[len(before)-1].Time)
 	case next.Event == EventOpen:
 		return fmt.Errorf("a second %q", EventOpen)
 	case last == EventClose && next.Event != EventReopen:

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"path"
+	"strconv"
 	"strings"
 )
 
@@ -39,6 +40,14 @@ func Unlisted(p string) bool {
 	}
 	dir, name := path.Split(p)
 	return dir == ApprovalsDir+"/" && strings.HasSuffix(name, ".sigstore.json") && checkSegment(name) == nil
+}
+
+// IsTail reports whether p is where the tail of a journal, or of an attempt,
+// is kept that a death left torn.
+func IsTail(p string) bool {
+	n, found := strings.CutPrefix(p, tornPrefix)
+	number, err := strconv.Atoi(n)
+	return found && err == nil && strconv.Itoa(number) == n && number > 0
 }
 
 // BundlePath checks that p can be a file of a bundle: a ValidPath, or

@@ -199,6 +199,12 @@ func (c *rawCheck) checkStep(s Step) {
 		c.report(dir+"/exit.json", "%v", err)
 		return
 	}
+	if err := writtenAs(content, exit); err != nil {
+		c.report(dir+"/exit.json", "%v", err)
+	}
+	if a := c.attempt; !a.Cut && (exit.Start.Before(a.Start.Add(-clockSlack)) || exit.End.After(a.End.Add(clockSlack))) {
+		c.report(dir+"/exit.json", "it ran from %s to %s, and the attempt from %s to %s", exit.Start, exit.End, a.Start, a.End)
+	}
 	for _, fault := range exitFaults(exit, s, c.files[dir+"/stdout"].Size, c.files[dir+"/stderr"].Size) {
 		c.report(dir+"/exit.json", "%s", fault)
 	}

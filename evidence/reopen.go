@@ -412,7 +412,7 @@ func (r *reopener) recordCut(blank Attempt) error {
 		return err
 	}
 	if a.Start.IsZero() {
-		a.Start = time.Now().UTC().Truncate(time.Microsecond)
+		a.Start = s.clock.now().UTC().Truncate(time.Microsecond)
 		a.End = a.Start
 	}
 	dir := AttemptPath(a.Cell, a.Number)

@@ -1,6 +1,8 @@
 package evidence
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"runtime"
@@ -60,7 +62,9 @@ type cellHistory struct {
 
 type attemptHistory struct {
 	start  time.Time
+	end    time.Time
 	begun  bool
+	found  bool // on the disk when the run was resumed: it had begun before
 	ended  bool
 	doc    Digest
 	strays []string // why there is an attempt that the journal does not know
@@ -125,7 +129,7 @@ func (c *cellHistory) start(r Record) {
 		c.fault("attempt %d starts in the journal while attempt %d runs", r.Attempt, c.running)
 	}
 	c.running = r.Attempt
-	a.begun, a.start = true, r.Time
+	a.begun, a.start, a.found = true, r.Time, r.Reason != ""
 }
 
 func (c *cellHistory) end(r Record) {
@@ -136,13 +140,17 @@ func (c *cellHistory) end(r Record) {
 	case a.ended:
 		c.fault("attempt %d ends twice in the journal", r.Attempt)
 	}
-	a.ended, a.doc = true, r.Document
+	a.ended, a.end, a.doc = true, r.Time, r.Document
 	if c.running == r.Attempt {
 		c.running = 0
 	}
 }
 
+// open notes a fault that was opened while the attempt ran.
 func (a *attemptHistory) open(r Record) {
+	if !a.begun || a.ended {
+		return
+	}
 	if a.opened == nil {
 		a.opened, a.closed = map[faultKey]Record{}, map[faultKey]bool{}
 	}
@@ -151,7 +159,7 @@ func (a *attemptHistory) open(r Record) {
 
 func (a *attemptHistory) close(r Record) {
 	key := faultKey{r.FaultIndex, r.Node}
-	if _, open := a.opened[key]; open {
+	if _, open := a.opened[key]; open && !a.ended {
 		a.closed[key] = true
 	}
 }
@@ -312,7 +320,23 @@ func (a *attemptHistory) read(cell Cell, nodes []string, number int, fsys fs.FS)
 	if err != nil {
 		return damaged("%s: %v", p, err)
 	}
+	if why := a.misdated(done); why != "" {
+		return damaged("%s: %s", p, why)
+	}
 	return MeasuredAttempt{Attempt: done, Unmeasured: checkRaw(fsys, done)}
+}
+
+// misdated says where the document's times are not those of the journal, or
+// nothing. The end of a cut attempt is that of its last file, by the clock of
+// the disk.
+func (a *attemptHistory) misdated(done Attempt) string {
+	switch {
+	case a.begun && !done.Start.Equal(a.start) && !(a.found && done.Start.Before(a.start)):
+		return fmt.Sprintf("it starts at %s, and in the journal at %s", done.Start, a.start)
+	case a.ended && !done.Cut && done.End.After(a.end.Add(clockSlack)):
+		return fmt.Sprintf("it ends at %s, and in the journal at %s", done.End, a.end)
+	}
+	return ""
 }
 
 // decodeAttempt decodes attempt.json and checks that it is of the attempt
@@ -331,8 +355,20 @@ func decodeAttempt(content []byte, want Attempt) (Attempt, error) {
 		return Attempt{}, fmt.Errorf("it ran on %s, and the plan has %s", nodeset.Fold(a.Nodes), nodeset.Fold(want.Nodes))
 	case a.End.Before(a.Start):
 		return Attempt{}, fmt.Errorf("it ends at %s, before it starts at %s", a.End, a.Start)
+	case slices.ContainsFunc(a.Problems, func(p Problem) bool { return p.Class == ClassOK }):
+		return Attempt{}, fmt.Errorf("it has a problem of class %q", ClassOK)
 	}
-	return a, nil
+	return a, writtenAs(content, a)
+}
+
+// writtenAs holds a document against the bytes that Encode gives for it: a
+// space more, and the same document would have another digest.
+func writtenAs(content []byte, v any) error {
+	canonical, err := Encode(v)
+	if err == nil && !bytes.Equal(content, canonical) {
+		err = errors.New("it is not written as this program writes it")
+	}
+	return err
 }
 
 func sameSet(a, b []string) bool {

@@ -41,7 +41,8 @@ func editAttempt(t *testing.T, dir, cell string, number int, edit func(*Attempt)
 	})
 }
 
-// editJournal rewrites the journal with a good chain.
+// editJournal rewrites the journal with a good chain, and with times that do
+// not fall.
 func editJournal(t *testing.T, dir string, edit func([]Record) []Record) {
 	t.Helper()
 	p := filepath.Join(dir, JournalPath)
@@ -51,8 +52,13 @@ func editJournal(t *testing.T, dir string, edit func([]Record) []Record) {
 	}
 	var all []byte
 	var prev Digest
+	var now time.Time
 	for i, r := range edit(records) {
 		r.Seq, r.Prev = int64(i), prev
+		if r.Time.Before(now) {
+			r.Time = now
+		}
+		now = r.Time
 		line, err := EncodeLine(r)
 		if err != nil {
 			t.Fatal(err)
@@ -235,6 +241,7 @@ func TestDamageIsAProblem(t *testing.T) {
 				end := slices.IndexFunc(records, func(r Record) bool { return r.Event == EventAttemptEnd && r.Cell == cell })
 				start := slices.IndexFunc(records, func(r Record) bool { return r.Event == EventAttemptStart && r.Cell == cell && r.Attempt == 2 })
 				records[end], records[start] = records[start], records[end]
+				records[end].Time, records[start].Time = records[start].Time, records[end].Time
 				return records
 			})
 		}, "attempt 2 starts in the journal while attempt 1 runs"},

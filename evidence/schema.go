@@ -208,6 +208,7 @@ type FaultEvent struct {
 	Fault int       `json:"fault"` // index into the test's faults
 	Event string    `json:"event"` // inject_start, injected, undo_start, undone, error
 	Time  time.Time `json:"time"`
+	At    float64   `json:"at"` // seconds since the attempt began, on the runner's monotonic clock
 	Node  string    `json:"node"`
 	Error string    `json:"error,omitempty"`
 }

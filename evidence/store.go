@@ -41,6 +41,7 @@ type Store struct {
 	cells map[string]Cell
 	root  *os.Root
 	temps atomic.Int64
+	clock clock
 
 	mu       sync.Mutex
 	lock     *os.File
@@ -200,7 +201,12 @@ func (s *Store) openJournal(holds chain) error {
 	if err != nil {
 		return err
 	}
-	s.journal = &journal{file: f, chain: holds, now: time.Now}
+	var last time.Time
+	if n := len(holds.records); n > 0 {
+		last = holds.records[n-1].Time
+	}
+	s.clock = newClock(last)
+	s.journal = &journal{file: f, chain: holds, now: s.clock.now}
 	return nil
 }
 
@@ -215,6 +221,9 @@ func (s *Store) Plan() *Plan { return s.plan }
 
 // FS reads the run directory and cannot leave it.
 func (s *Store) FS() fs.FS { return s.root.FS() }
+
+// Now is the run's own time: that of its records.
+func (s *Store) Now() time.Time { return s.clock.now().UTC().Round(0) }
 
 // Records are all records so far. Later appends do not show in the slice,
 // whose elements must not be changed.
@@ -305,6 +314,7 @@ func (s *Store) start(cell Cell, nodes []string) (*AttemptDir, error) {
 	}
 	a := &AttemptDir{
 		store: s, cell: cell, nodes: slices.Clone(nodes), number: number, start: record.Time,
+		began: time.Now().Add(record.Time.Sub(s.clock.now())),
 		dir:   AttemptPath(cell.ID, number),
 		steps: map[string]*StepFiles{},
 		files: map[string]*os.File{},
@@ -342,10 +352,7 @@ func (s *Store) end(a *AttemptDir, problems []Problem, cut bool) (Attempt, error
 		return Attempt{}, err
 	}
 	done := newAttempt(a.cell, a.nodes, a.number)
-	done.Start, done.End = a.start, time.Now().UTC().Truncate(time.Microsecond)
-	if done.End.Before(done.Start) {
-		done.End = done.Start // the clock was set back
-	}
+	done.Start, done.End = a.start, s.clock.now().UTC().Truncate(time.Microsecond)
 	done.Cut, done.Problems, done.Steps, done.Files = cut, problems, steps, files
 	if err := s.record(done, a.dirs); err != nil {
 		return Attempt{}, err

@@ -143,7 +143,7 @@ func (r *run) endAttempt(err error) (evidence.MeasuredAttempt, error) {
 // the attempt was cut by the end of the run.
 func (r *run) drive(ctx context.Context, c *cellState, check checks.Check, dir *evidence.AttemptDir, faults *injection) (problems []evidence.Problem, cut bool) {
 	deadline := c.test.Deadline.Std()
-	began := time.Now()
+	began := dir.Began()
 	until := began.Add(deadline)
 	attemptCtx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
@@ -155,7 +155,7 @@ func (r *run) drive(ctx context.Context, c *cellState, check checks.Check, dir *
 	var group sync.WaitGroup
 	group.Go(func() {
 		defer close(faultsDone)
-		faults.carry(attemptCtx, began)
+		faults.carry(attemptCtx)
 	})
 	result := safeCall(attemptCtx, driveGrace, func(ctx context.Context) error { return check.Drive(ctx, b) })
 	cut = ctx.Err() != nil

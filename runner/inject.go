@@ -209,6 +209,7 @@ type injection struct {
 	run     *run
 	cell    *cellState
 	attempt int
+	began   time.Time // the attempt
 
 	mu       sync.Mutex
 	log      io.WriteCloser
@@ -224,7 +225,7 @@ type pendingFault struct {
 }
 
 func newInjection(r *run, c *cellState, dir *evidence.AttemptDir) (*injection, error) {
-	in := &injection{run: r, cell: c, attempt: dir.Number()}
+	in := &injection{run: r, cell: c, attempt: dir.Number(), began: dir.Began()}
 	if len(c.test.Faults) == 0 {
 		return in, nil
 	}
@@ -236,13 +237,13 @@ func newInjection(r *run, c *cellState, dir *evidence.AttemptDir) (*injection, e
 	return in, nil
 }
 
-// carry injects and undoes the faults at their times, counted from began. It
+// carry injects and undoes the faults at their times. It
 // returns when all are done; when ctx ends before, it undoes what is in effect
 // in reverse order and calls what was left out a problem.
-func (in *injection) carry(ctx context.Context, began time.Time) {
+func (in *injection) carry(ctx context.Context) {
 	var waiting, active []*pendingFault
 	for i, f := range in.cell.test.Faults {
-		waiting = append(waiting, &pendingFault{index: i, fault: f, due: began.Add(f.After.Std())})
+		waiting = append(waiting, &pendingFault{index: i, fault: f, due: in.began.Add(f.After.Std())})
 	}
 	byDue := func(a, b *pendingFault) int { return a.due.Compare(b.due) }
 	slices.SortStableFunc(waiting, byDue)
@@ -359,7 +360,7 @@ func (in *injection) undo(ctx context.Context, p *pendingFault) {
 func (in *injection) event(p *pendingFault, node, event, cause string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	line := evidence.FaultEvent{Fault: p.index, Event: event, Time: time.Now().UTC(), Node: node, Error: cause}
+	line := evidence.FaultEvent{Fault: p.index, Event: event, Time: in.run.o.Store.Now(), At: time.Since(in.began).Seconds(), Node: node, Error: cause}
 	if err := writeLine(in.log, line); err != nil {
 		in.run.broken(fmt.Errorf("fault log of %s: %w", in.cell.cell.ID, err))
 	}

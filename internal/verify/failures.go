@@ -23,6 +23,9 @@ const (
 	CodeRawTwice           = "E-RAW-TWICE"           // one command's output stands for two
 	CodeFileUnexplained    = "E-FILE-UNEXPLAINED"    // signed, and neither plan nor journal says what it is
 	CodeCutUnexplained     = "E-CUT-UNEXPLAINED"     // an attempt is said to be cut, and nothing cut it
+	CodeCaptureMissing     = "E-CAPTURE-MISSING"     // a node was left without a capture that the plan asks for
+	CodeFaultDiffers       = "E-FAULT-DIFFERS"       // the journal breaks or mends something else than the plan
+	CodeTool               = "E-TOOL"                // the tool that wrote the run cannot have run this plan
 	CodeGateMissing        = "E-GATE-MISSING"        // a phase was run and its gate not decided
 	CodeMeasurement        = "E-MEASUREMENT"         // a line of the measurements cannot be read
 	CodeMeasurementDiffers = "E-MEASUREMENT-DIFFERS" // measuring the raw files again gives something else

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/evidence/attest"
+	"github.com/rackproof/rackproof/runbook"
 )
 
 const resignedNext = "the signature does not cure this: whoever signed the bundle signed records that do not agree"
@@ -17,7 +18,7 @@ const resignedNext = "the signature does not cure this: whoever signed the bundl
 // manifest: every planned cell is accounted for, attempts are numbered
 // without a gap, each attempt.json is the one that the journal names, and each
 // raw file is the one that its attempt.json names.
-func checkJournal(c *content, s *step) {
+func checkJournal(c *content, known runbook.Known, s *step) {
 	if c.journalErr != nil {
 		s.fail(journalFailure(c.journalErr))
 		return
@@ -44,6 +45,9 @@ func checkJournal(c *content, s *step) {
 	l.accountForCells(s)
 	l.accountForFiles(s)
 	l.accountForGates(s)
+	l.accountForCaptures(s)
+	checkFaultRecords(c, known, s)
+	checkTool(c, s)
 	checkNodes(c, s)
 }
 
@@ -299,7 +303,9 @@ func (l *ledger) accountForRest(s *step) {
 		if r.Event == evidence.EventNote {
 			tail = r.Path
 		}
-		if tail != "" {
+		if tail != "" && !evidence.IsTail(tail) {
+			s.fail(attest.Failure{Code: CodeFileUnexplained, Path: tail, Message: "the journal keeps no tail here, in line " + strconv.Itoa(i+1), Next: resignedNext})
+		} else if tail != "" {
 			l.listed[tail] = true
 			if _, ok := l.c.manifest[tail]; !ok {
 				s.fail(attest.Failure{Code: attest.CodeFileMissing, Path: tail, Message: "the journal keeps a tail here, in line " + strconv.Itoa(i+1), Next: resignedNext})

@@ -2,7 +2,9 @@ package verify
 
 import (
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rackproof/rackproof/evidence"
@@ -41,7 +43,7 @@ func (n *nodeCheck) readJournal() {
 	for _, node := range n.c.plan.Fleet.Nodes {
 		fleet[node.Name] = true
 	}
-	nodes := n.nodesOfCells()
+	nodes := nodesOfCells(n.c.plan)
 	for i, r := range n.c.records {
 		at := fmt.Sprintf("%s:%d", evidence.JournalPath, i+1)
 		switch r.Event {
@@ -51,6 +53,7 @@ func (n *nodeCheck) readJournal() {
 				n.fail(at, "this line identifies no node of the fleet", "a node of the fleet", r.Node)
 			default:
 				n.known[r.Node] = append(n.known[r.Node], *r.Identity)
+				n.checkClock(at, *r.Identity)
 				n.usable[r.Node] = r.Identity.Problem == nil && r.Problem == nil
 			}
 		case evidence.EventAttemptStart:
@@ -61,6 +64,21 @@ func (n *nodeCheck) readJournal() {
 				}
 			}
 		}
+	}
+}
+
+// checkClock repeats the runner's rule of a node's clock.
+func (n *nodeCheck) checkClock(at string, id evidence.NodeIdentity) {
+	limit := n.c.plan.ClockLimit.Std().Seconds()
+	if limit <= 0 || id.Problem != nil {
+		return
+	}
+	switch {
+	case id.ClockOffset == nil:
+		n.fail(at, "the clock of node "+id.Node+" was not read, and the node was used", "an offset of at most "+n.c.plan.ClockLimit.String(), absent)
+	case math.Abs(*id.ClockOffset) > limit:
+		n.fail(at, "the clock of node "+id.Node+" is further off than the plan allows, and the node was used",
+			"an offset of at most "+n.c.plan.ClockLimit.String(), strconv.FormatFloat(*id.ClockOffset, 'f', -1, 64)+" s")
 	}
 }
 
@@ -75,9 +93,9 @@ func (n *nodeCheck) standing(node string) string {
 	return "identified with a problem"
 }
 
-func (n *nodeCheck) nodesOfCells() map[string][]string {
-	nodes := make(map[string][]string, len(n.c.plan.Cells))
-	for _, cell := range n.c.plan.Cells {
+func nodesOfCells(p *evidence.Plan) map[string][]string {
+	nodes := make(map[string][]string, len(p.Cells))
+	for _, cell := range p.Cells {
 		if names, err := nodeset.Parse(cell.Nodes, nil); err == nil {
 			nodes[cell.ID] = names
 		}

@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -108,6 +109,20 @@ var frauds = []damage{
 	{name: "tail taken out", do: func(t *testing.T, r rig) {
 		r.insert(t, evidence.Record{Event: evidence.EventResume, Torn: "run/torn-1"})
 	}, code: attest.CodeFileMissing, path: "run/torn-1"},
+	{name: "tail that is none", do: func(t *testing.T, r rig) {
+		r.write(t, "run/verdict.pdf", []byte("PASS"))
+		r.insert(t, evidence.Record{Event: evidence.EventNote, Path: "run/verdict.pdf", Reason: "x"})
+	}, code: CodeFileUnexplained, path: "run/verdict.pdf"},
+	{name: "clock further off than the plan allows", do: func(t *testing.T, r rig) {
+		offset := 99999.0
+		r.each(t, evidence.EventNode, func(record *evidence.Record) { record.Identity.ClockOffset = &offset })
+	}, code: CodeInventory, path: evidence.JournalPath},
+	{name: "clock that was not read", do: func(t *testing.T, r rig) {
+		r.each(t, evidence.EventNode, func(record *evidence.Record) { record.Identity.ClockOffset = nil })
+	}, code: CodeInventory, path: evidence.JournalPath},
+	{name: "tool of another check version", do: func(t *testing.T, r rig) {
+		r.replace(t, evidence.ToolPath, `"command": 1`, `"command": 99`)
+	}, code: CodeTool, path: evidence.ToolPath + "#checks?command?"},
 	{name: "earlier seal taken out", do: func(t *testing.T, r rig) {
 		r.journal(t, func(records []evidence.Record) []evidence.Record {
 			last := records[len(records)-1]
@@ -147,6 +162,87 @@ func faulty(t *testing.T) string {
 
 // A test that breaks something passes only if it was broken: the tool's own
 // output looks the same where it was not.
+// damaged verifies a run of two cells of which one attempt does not agree with
+// the journal or with itself, although everything else was made to.
+func (r rig) damaged(t *testing.T, want string) {
+	t.Helper()
+	r.rederive(t)
+	r.resign(t)
+	report := r.verify(t, r.options())
+	// The gate was met, and with this it is not: that alone is refused.
+	if report.Exit != ExitUntrusted || report.Verdict.Outcome != evidence.Error || report.Verdict.Coverage.Measured != 1 {
+		t.Fatalf("exit %d, outcome %s, %d cells measured, failures %q", report.Exit, report.Verdict.Outcome, report.Verdict.Coverage.Measured, codes(report))
+	}
+	if open := report.Verdict.Coverage.Open; len(open) != 1 || !strings.Contains(open[0].Problem.Detail, want) {
+		t.Fatalf("open: %+v, want %q", open, want)
+	}
+}
+
+func TestAttemptsAgreeWithTheirTimes(t *testing.T) {
+	const step = "cells/rate/n02.r1/1/raw/command.n02/"
+	good := newRig(t, small, nil)
+	for _, c := range []struct {
+		name string
+		do   func(*testing.T, rig)
+		want string
+	}{
+		{"an attempt that began at another time", func(t *testing.T, r rig) {
+			r.attempt(t, "rate/n02.r1", func(a *evidence.Attempt) { a.Start = a.Start.Add(-500 * time.Millisecond) })
+		}, "it starts at"},
+		{"an attempt that ended after its record", func(t *testing.T, r rig) {
+			r.attempt(t, "rate/n02.r1", func(a *evidence.Attempt) { a.End = a.End.Add(time.Hour) })
+		}, "it ends at"},
+		{"a command of another year", func(t *testing.T, r rig) {
+			r.write(t, step+"exit.json", bytes.ReplaceAll(r.read(t, step+"exit.json"), []byte(`: "2`), []byte(`: "1`)))
+			r.attempt(t, "rate/n02.r1", nil)
+		}, "it ran from 1"},
+		{"an exit.json with a space more", func(t *testing.T, r rig) {
+			r.write(t, step+"exit.json", append(r.read(t, step+"exit.json"), " \n"...))
+			r.attempt(t, "rate/n02.r1", nil)
+		}, "not written as this program writes it"},
+		{"a problem that is none", func(t *testing.T, r rig) {
+			r.attempt(t, "rate/n02.r1", func(a *evidence.Attempt) {
+				a.Problems = append(a.Problems, evidence.Problem{Class: evidence.ClassOK, Detail: "x"})
+			})
+		}, "it has a problem of class"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := good.copied(t)
+			c.do(t, r)
+			r.damaged(t, c.want)
+		})
+	}
+}
+
+// TestCapturesAreThere: what the plan keeps of a node that was well cannot be
+// left out.
+func TestCapturesAreThere(t *testing.T) {
+	good := newRig(t, edited(t, `test "rate" {`, "evidence {\n  capture = [[\"uname\", \"-r\"]]\n}\n\ntest \"rate\" {"), nil)
+	if report := good.verify(t, good.options()); report.Exit != 0 || report.Level != attest.Reproduced {
+		t.Fatalf("honest run: exit %d, level %s, failures %q", report.Exit, report.Level, codes(report))
+	}
+	r := good.copied(t)
+	must(t, os.RemoveAll(r.path("captures/node/end/n01")))
+	r.journal(t, func(records []evidence.Record) []evidence.Record {
+		return without(records, func(record evidence.Record) bool {
+			return record.Event == evidence.EventCapture && strings.HasPrefix(record.Path, "captures/node/end/n01/")
+		})
+	})
+	r.rederive(t)
+	r.resign(t)
+	damage{code: CodeCaptureMissing, path: "captures/node/end/n01", level: attest.Attested}.check(t, r.verify(t, r.options()))
+}
+
+// TestUndoIsThePlans: what the journal would have run to mend a node is what
+// the fault's kind runs.
+func TestUndoIsThePlans(t *testing.T) {
+	r := newRig(t, faulty(t), nil)
+	r.each(t, evidence.EventFaultOpen, func(record *evidence.Record) { record.Undo = nil })
+	r.rederive(t)
+	r.resign(t)
+	damage{code: CodeFaultDiffers, path: evidence.JournalPath, level: attest.Attested}.check(t, r.verify(t, r.options()))
+}
+
 func TestFaultsWereCarriedOut(t *testing.T) {
 	const log = "cells/rate/n01.r1/1/raw/faults.jsonl"
 	good := newRig(t, faulty(t), nil)
@@ -185,20 +281,42 @@ func TestFaultsWereCarriedOut(t *testing.T) {
 			r.write(t, log, nil)
 			r.attempt(t, "rate/n01.r1", nil)
 		}, "has no line that it was injected"},
+		{"an admission that is none", func(t *testing.T, r rig) {
+			r.write(t, log, nil)
+			r.attempt(t, "rate/n01.r1", func(a *evidence.Attempt) {
+				a.Problems = append(a.Problems, evidence.Problem{Step: "fault", Class: evidence.ClassExit, Detail: "x"})
+			})
+		}, "has no line that it was injected"},
+		{"an injection of another year", func(t *testing.T, r rig) {
+			r.write(t, log, bytes.ReplaceAll(r.read(t, log), []byte(`"time":"20`), []byte(`"time":"30`)))
+			r.attempt(t, "rate/n01.r1", nil)
+		}, "was injected at 30"},
+		{"records after the attempt", func(t *testing.T, r rig) {
+			r.journal(t, func(records []evidence.Record) []evidence.Record {
+				var moved []evidence.Record
+				records = without(records, func(record evidence.Record) bool {
+					of := record.Cell == "rate/n01.r1" && (record.Event == evidence.EventFaultOpen || record.Event == evidence.EventFaultClose)
+					if of {
+						record.Time = time.Time{}
+						moved = append(moved, record)
+					}
+					return of
+				})
+				return slices.Insert(records, len(records)-1, moved...)
+			})
+		}, "was never injected"},
+		{"another fault in the journal", func(t *testing.T, r rig) {
+			r.each(t, evidence.EventFaultOpen, func(record *evidence.Record) {
+				if record.Cell == "rate/n01.r1" {
+					record.Fault = &evidence.Fault{Kind: "process_kill", Nodes: record.Fault.Nodes}
+				}
+			})
+		}, "is another one in the journal"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := good.copied(t)
 			c.do(t, r)
-			r.rederive(t)
-			r.resign(t)
-			report := r.verify(t, r.options())
-			// The gate was met, and with this it is not: that alone is refused.
-			if report.Exit != ExitUntrusted || report.Verdict.Outcome != evidence.Error || report.Verdict.Coverage.Measured != 1 {
-				t.Fatalf("exit %d, outcome %s, %d cells measured, failures %q", report.Exit, report.Verdict.Outcome, report.Verdict.Coverage.Measured, codes(report))
-			}
-			if open := report.Verdict.Coverage.Open; len(open) != 1 || !strings.Contains(open[0].Problem.Detail, c.want) {
-				t.Fatalf("open: %+v, want %q", open, c.want)
-			}
+			r.damaged(t, c.want)
 		})
 	}
 }

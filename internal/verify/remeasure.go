@@ -8,6 +8,7 @@ import (
 	"github.com/rackproof/rackproof/checks"
 	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/evidence/attest"
+	"github.com/rackproof/rackproof/runbook"
 )
 
 // unknownChecks says, a sentence each, which tests of p use a check, or a
@@ -43,13 +44,14 @@ func asKnown(p *evidence.Plan, catalog checks.Catalog) *evidence.Plan {
 // remeasure is step 5: the journal agrees with plan, attempts and manifest,
 // and measuring the raw files again gives the enclosed measurements, line by
 // line. It returns what was measured, or nil where nothing could be.
-func remeasure(c *content, catalog checks.Catalog) ([]evidence.CellResult, attest.StepResult) {
+func remeasure(c *content, known runbook.Known) ([]evidence.CellResult, attest.StepResult) {
 	s := newStep(stepMeasurements)
 	if c.plan == nil {
 		s.leave("the plan cannot be read, so nothing says what was to be measured")
 		return nil, s.result("")
 	}
-	checkJournal(c, s)
+	catalog := known.Checks
+	checkJournal(c, known, s)
 	if c.records == nil {
 		return nil, s.result("")
 	}

@@ -241,15 +241,21 @@ func (r rig) resign(t *testing.T) {
 	must(t, attest.Sign(t.Context(), r.dir, r.signer))
 }
 
-// journal rewrites the journal with its chain mended.
+// journal rewrites the journal with its chain mended; a record without a time
+// gets that of the one above it.
 func (r rig) journal(t *testing.T, change func([]evidence.Record) []evidence.Record) {
 	t.Helper()
 	records, _, err := evidence.ReadJournal(bytes.NewReader(r.read(t, evidence.JournalPath)))
 	must(t, err)
 	var out bytes.Buffer
 	prev := evidence.Digest("")
+	var now time.Time
 	for i, record := range change(records) {
 		record.Seq, record.Prev = int64(i), prev
+		if record.Time.IsZero() {
+			record.Time = now
+		}
+		now = record.Time
 		line, err := evidence.EncodeLine(record)
 		must(t, err)
 		prev = evidence.DigestOf(bytes.TrimSuffix(line, []byte("\n")))

@@ -77,7 +77,7 @@ type verification struct {
 func (v *verification) recompile() attest.StepResult { return recompile(v.c, v.o.Known) }
 
 func (v *verification) remeasure() (result attest.StepResult) {
-	v.results, result = remeasure(v.c, v.o.Known.Checks)
+	v.results, result = remeasure(v.c, v.o.Known)
 	return result
 }
 

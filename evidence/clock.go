@@ -1,0 +1,29 @@
+package evidence
+
+import "time"
+
+// clock is a run's time in one process: the wall clock's when the process
+// opened the run, and from there on the monotonic clock's. So a wall clock
+// that is set back, by NTP or by hand, makes no record precede the one above
+// it and no command begin before its attempt. It is never before the last
+// record of the run.
+type clock struct {
+	base  time.Time // has a monotonic reading
+	ahead time.Duration
+}
+
+func newClock(last time.Time) clock {
+	c := clock{base: time.Now()}
+	c.ahead = max(0, last.Sub(c.base))
+	return c
+}
+
+func (c clock) now() time.Time { return c.at(time.Now()) }
+
+// at is the time of t by the clock. A t without a monotonic reading is taken
+// by the wall clock.
+func (c clock) at(t time.Time) time.Time { return c.base.Add(c.ahead + t.Sub(c.base)) }
+
+// clockSlack is how far two times of one process may be apart that should not
+// be: a record is written a moment after what it is about.
+const clockSlack = time.Second
