@@ -15,17 +15,29 @@ import (
 // version of one, that this build does not have.
 func unknownChecks(p *evidence.Plan, catalog checks.Catalog) []string {
 	var sentences []string
+	versions := versionsOf(catalog)
 	for _, t := range p.Tests {
-		check, ok := catalog.Find(t.Check)
+		version, ok := versions[t.Check]
 		switch {
 		case !ok:
 			sentences = append(sentences, fmt.Sprintf("test %s uses check %s, which this build does not have", t.Name, t.Check))
-		case check.Spec().Version != t.CheckVersion:
+		case version != t.CheckVersion:
 			sentences = append(sentences, fmt.Sprintf("test %s uses version %d of check %s, and this build has version %d",
-				t.Name, t.CheckVersion, t.Check, check.Spec().Version))
+				t.Name, t.CheckVersion, t.Check, version))
 		}
 	}
 	return sentences
+}
+
+// versionsOf is the version of each check. A Spec holds the check's whole
+// documentation, which is not built again for each of many tests.
+func versionsOf(catalog checks.Catalog) map[string]int {
+	versions := make(map[string]int, len(catalog))
+	for _, check := range catalog {
+		spec := check.Spec()
+		versions[spec.Name] = spec.Version
+	}
+	return versions
 }
 
 // asKnown is p with the check versions of this build, so that another version
@@ -33,9 +45,10 @@ func unknownChecks(p *evidence.Plan, catalog checks.Catalog) []string {
 func asKnown(p *evidence.Plan, catalog checks.Catalog) *evidence.Plan {
 	known := *p
 	known.Tests = slices.Clone(p.Tests)
+	versions := versionsOf(catalog)
 	for i, t := range known.Tests {
-		if check, ok := catalog.Find(t.Check); ok {
-			known.Tests[i].CheckVersion = check.Spec().Version
+		if version, ok := versions[t.Check]; ok {
+			known.Tests[i].CheckVersion = version
 		}
 	}
 	return &known

@@ -109,3 +109,17 @@ func TestLargeRunOfNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanOfTooManyTests: three bytes a test would cost hundreds of times their
+// size in memory, whoever wrote them.
+func TestPlanOfTooManyTests(t *testing.T) {
+	plan := func(tests int) []byte {
+		return []byte(`{"tests":[` + strings.TrimSuffix(strings.Repeat("{},", tests), ",") + `]}`)
+	}
+	if err := checkTests(plan(maxTests)); err != nil {
+		t.Error(err)
+	}
+	if err := checkTests(plan(maxTests + 1)); err == nil || err.Error() != "it has 20001 tests: at most 20000 are read" {
+		t.Error(err)
+	}
+}
