@@ -24,7 +24,8 @@ type cell struct {
 
 // newCell joins one cell of the plan with its result. Twice says that there
 // were two results for it: then neither can be trusted.
-func newCell(p *evidence.Cell, nodes []string, result *evidence.CellResult, twice bool) *cell {
+func newCell(p *evidence.Cell, set nodeSet, result *evidence.CellResult, twice bool) *cell {
+	nodes := set.nodes
 	c := &cell{plan: p, nodes: nodes, result: result}
 	if result == nil || result.Skipped != nil {
 		return c
@@ -51,6 +52,9 @@ func newCell(p *evidence.Cell, nodes []string, result *evidence.CellResult, twic
 	}
 	for i := range c.counts.Unmeasured {
 		c.problems.add(&c.counts.Unmeasured[i], nodes, false)
+	}
+	if set.defect != "" {
+		c.problems.add(&evidence.Problem{Class: evidence.ClassUnmeasured, Detail: "the nodes of the cell: " + set.defect}, nodes, false)
 	}
 	if twice {
 		c.problems.add(&evidence.Problem{Class: evidence.ClassUnparsable, Detail: "there are two results for the cell " + p.ID}, nodes, false)

@@ -836,3 +836,67 @@ func TestOpenCellWithoutAFinding(t *testing.T) {
 		t.Errorf("verdict %+v", v)
 	}
 }
+
+// A few bytes of a plan stand for many nodes: what names more than a judge can
+// hold has no nodes, and says so.
+func TestNodeSetsAreBounded(t *testing.T) {
+	const over = "the nodes of the cell: the plan's node sets name more than 8388608 nodes in all"
+	for repeat, want := range map[int]evidence.Outcome{127: evidence.Pass, 128: evidence.Inconclusive} {
+		b := newBench(65536)
+		b.plan.Tests = []evidence.Test{{Name: "sum", Phase: "node", Scope: evidence.ScopeFleet, Nodes: "n[1-65536]", Repeat: repeat, Thresholds: []evidence.Threshold{fleetBandwidth}}}
+		for r := 1; r <= repeat; r++ {
+			c := evidence.Cell{ID: fmt.Sprintf("sum/set.r%d", r), Test: "sum", Nodes: "n[1-65536]", Repetition: r}
+			b.plan.Cells = append(b.plan.Cells, c)
+			b.cells = append(b.cells, evidence.CellResult{Cell: c, Attempts: []evidence.MeasuredAttempt{attempt(1, measured("bw", "fleet", 100))}})
+		}
+		v := b.judge()
+		if v.Outcome != want {
+			t.Errorf("%d repetitions: %s, want %s", repeat, v.Outcome, want)
+		}
+		if want == evidence.Pass {
+			continue
+		}
+		open := v.Coverage.Open
+		if len(open) != 1 || open[0].Cell != "sum/set.r128" || open[0].Problem.Detail != over {
+			t.Errorf("%d repetitions: %d open cells: %+v", repeat, len(open), open)
+		}
+	}
+}
+
+var fleetBandwidth = evidence.Threshold{
+	Name: "bw", Metric: "bw", Stat: "min", Per: "fleet", Level: "fleet", Subjects: []string{"fleet"}, Unit: "GB/s", Min: ptr(90.0),
+}
+
+// Sets of nodes that the fleet does not have are not kept, however many there
+// are, and a cell that names one is no pass.
+func TestNodesOutsideOfTheFleetAreNotKept(t *testing.T) {
+	b := newBench(2).test("sum", evidence.ScopeFleet, 1, fleetBandwidth)
+	b.cells[0].Attempts[0].Measurements = []evidence.Measurement{measured("bw", "fleet", 100)}
+	if v := b.judge(); v.Outcome != evidence.Pass {
+		t.Fatalf("undamaged: %s", v.Outcome)
+	}
+	b.plan.Cells[0].Nodes = "n[1-2],y[1-65534]"
+	for i := range 40 {
+		b.plan.Cells = append(b.plan.Cells, evidence.Cell{ID: fmt.Sprintf("sum/%d", i), Test: "sum", Nodes: fmt.Sprintf("x%dy[1-65536]", i)})
+	}
+	b.cells[0].Cell = b.plan.Cells[0]
+	v := b.judge()
+	want := evidence.OpenCell{Cell: b.plan.Cells[0].ID, Attempt: 1, Problem: evidence.Problem{
+		Class: evidence.ClassUnmeasured, Detail: "the nodes of the cell: y1 and 65533 more are not in the fleet",
+	}}
+	if v.Outcome != evidence.Inconclusive || len(v.Coverage.Open) != 41 || v.Coverage.Open[0] != want {
+		t.Errorf("%s, %d open, the first %+v", v.Outcome, len(v.Coverage.Open), v.Coverage.Open[0])
+	}
+	j := newJudge(&b.plan, b.cells)
+	tests := j.tests(func(*evidence.Test) bool { return true })
+	kept := 0
+	for _, set := range j.sets {
+		kept += len(set.nodes)
+	}
+	for _, c := range tests[0].cells {
+		kept += len(c.nodes)
+	}
+	if kept != 6 { // the test's set and the first cell's, and that again in the cell
+		t.Errorf("%d names are kept", kept)
+	}
+}
