@@ -10,7 +10,9 @@ import (
 
 // Stat is a statistic that a threshold can bind, by its name in a runbook:
 //
-//	min max mean median   of all samples of a group
+//	min max mean median   of all samples of a group; a mean that rounding has
+//	                      moved past the least or the greatest sample is that
+//	                      sample
 //	p1 … p99              percentile by nearest rank: sample ceil(q·n/100) of n
 //	count                 number of samples
 //	sum                   of all samples
@@ -140,7 +142,7 @@ func (s Stat) of(sorted []float64) (value float64, at int, undefined string) {
 	case StatMax:
 		return finite(sorted[n-1], n-1)
 	case StatMean:
-		return finite(sum(sorted)/float64(n), 0)
+		return finite(mean(sorted), 0)
 	case StatMedian:
 		return finite(median(sorted), (n-1)/2)
 	case StatCount:
@@ -175,6 +177,18 @@ func sum(sorted []float64) float64 {
 		total += x
 	}
 	return total
+}
+
+// mean is the sum by the number of samples, and never outside of them: three
+// samples of 0.1 add up to more than 0.3, and what every sample meets their
+// mean meets too. A sum that is too large for a number stays so.
+func mean(sorted []float64) float64 {
+	n := len(sorted)
+	m := sum(sorted) / float64(n)
+	if math.IsInf(m, 0) {
+		return m
+	}
+	return min(max(m, sorted[0]), sorted[n-1])
 }
 
 func median(sorted []float64) float64 {
