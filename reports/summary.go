@@ -129,9 +129,9 @@ func Summarize(b *evidence.Bundle) (*Summary, error) {
 		Tests:     []Test{},
 		Open:      []OpenPoint{},
 		Cells:     v.Coverage,
-		Gates:     orEmpty(v.Gates),
-		Releases:  orEmpty(v.Releases),
-		Approvals: orEmpty(p.Quorums),
+		Gates:     evidence.OrEmpty(v.Gates),
+		Releases:  evidence.OrEmpty(v.Releases),
+		Approvals: evidence.OrEmpty(p.Quorums),
 	}
 	if n := len(b.Records); n > 0 {
 		s.Started, s.Ended = &b.Records[0].Time, &b.Records[n-1].Time
@@ -147,13 +147,6 @@ func Summarize(b *evidence.Bundle) (*Summary, error) {
 	}
 	s.Established, s.NotEstablished = claims(p, v, found)
 	return s, nil
-}
-
-func orEmpty[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
 }
 
 // headline says what limits the meaning of the verdict as a whole.

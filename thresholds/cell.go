@@ -72,7 +72,7 @@ func (c *cell) absent() *evidence.Problem {
 	case c.result.Skipped != nil:
 		return c.result.Skipped
 	case len(c.result.Attempts) > 0:
-		return &evidence.Problem{Class: evidence.ClassCut, Detail: fmt.Sprintf("%s of the cell: cut by a stop or by the runner's own end", plural(len(c.result.Attempts), "attempt"))}
+		return &evidence.Problem{Class: evidence.ClassCut, Detail: fmt.Sprintf("%s of the cell: cut by a stop or by the runner's own end", evidence.Count(len(c.result.Attempts), "attempt"))}
 	}
 	return &evidence.Problem{Class: evidence.ClassNotRun, Detail: "the cell was never run"}
 }

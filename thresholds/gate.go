@@ -127,7 +127,7 @@ func (j *judge) gate(phase *evidence.Phase, tests []*test) evidence.GateResult {
 		reasons = append(reasons, "no node of the fleet is in the phase")
 	}
 	if len(passing) < needed {
-		reasons = append(reasons, fmt.Sprintf("%d of %s pass, and %d have to", len(passing), plural(len(s.nodes), "node"), needed))
+		reasons = append(reasons, fmt.Sprintf("%d of %s pass, and %d have to", len(passing), evidence.Count(len(s.nodes), "node"), needed))
 	}
 	if len(s.open) > 0 {
 		reasons = append(reasons, andMore(s.open))

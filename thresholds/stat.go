@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackproof/rackproof/evidence"
 )
 
 // Stat is a statistic that a threshold can bind, by its name in a runbook:
@@ -130,7 +132,7 @@ func (s Stat) perCombination() bool { return s == StatSpread || s == StatMADZ }
 func (s Stat) of(sorted []float64) (value float64, at int, undefined string) {
 	n := len(sorted)
 	if need := s.Samples(); n < need {
-		return 0, 0, fmt.Sprintf("%s needs %s and has %d", s, plural(need, "sample"), n)
+		return 0, 0, fmt.Sprintf("%s needs %s and has %d", s, evidence.Count(need, "sample"), n)
 	}
 	if q, ok := s.percentile(); ok {
 		at = (q*n+99)/100 - 1
@@ -227,11 +229,4 @@ func madScores(medians []float64, resolution float64) (scores []float64, undefin
 		scores[i] = float64(0.6745*(x-middle)) / scale
 	}
 	return scores, ""
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
 }

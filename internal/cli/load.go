@@ -115,11 +115,8 @@ func invalid(diags hcl.Diagnostics, files map[string]*hcl.File) error {
 	if !diags.HasErrors() {
 		return nil
 	}
-	text := "the runbook is invalid: 1 error"
-	if n := len(diags.Errs()); n != 1 {
-		text = fmt.Sprintf("the runbook is invalid: %d errors", n)
-	}
-	return &failure{code: ExitUsage, err: errors.New(text), diags: diag.From(diags, files)}
+	err := errors.New("the runbook is invalid: " + evidence.Count(len(diags.Errs()), "error"))
+	return &failure{code: ExitUsage, err: err, diags: diag.From(diags, files)}
 }
 
 // Names inside a plan directory, which `plan --out` writes and `run` reads.

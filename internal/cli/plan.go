@@ -67,9 +67,14 @@ func runPlan(p *Process, cmd *cobra.Command, opts *planOptions) error {
 // notEmpty refuses a plan that would judge nothing.
 func notEmpty(plan *evidence.Plan) error {
 	if len(plan.Tests) == 0 || len(plan.Cells) == 0 {
-		return usageError("runbook %s: there is nothing to run: %d tests, %d cells", plan.Name, len(plan.Tests), len(plan.Cells))
+		return usageError("runbook %s: there is nothing to run: %s", plan.Name, sizeOf(len(plan.Tests), len(plan.Cells)))
 	}
 	return nil
+}
+
+// sizeOf is how much there is in a plan.
+func sizeOf(tests, cells int) string {
+	return evidence.Count(tests, "test") + ", " + evidence.Count(cells, "cell")
 }
 
 func showPlan(p *Process, plan *evidence.Plan) error {
@@ -80,7 +85,7 @@ func showPlan(p *Process, plan *evidence.Plan) error {
 	}
 	out.Line("Plan      %s  %s", strings.TrimSpace(plan.Name+" "+plan.Version), string(digest))
 	out.Line("Runbook   %s  %s", plan.Path, string(plan.Runbook))
-	out.Line("Fleet     %s: %d nodes, %s, by executor %q", plan.Fleet.Name, len(plan.Fleet.Nodes), nodeset.Fold(plan.Fleet.NodeNames()), plan.Executor)
+	out.Line("Fleet     %s: %s, %s, by executor %q", plan.Fleet.Name, evidence.Count(len(plan.Fleet.Nodes), "node"), nodeset.Fold(plan.Fleet.NodeNames()), plan.Executor)
 	for _, v := range plan.Variables {
 		mark := ""
 		if v.OffContract {
@@ -106,7 +111,7 @@ func showPlan(p *Process, plan *evidence.Plan) error {
 	for _, r := range plan.Releases {
 		out.Line("Release   %s: %s; requires %s", r.Name, r.Nodes, strings.Join(r.Require, ", "))
 	}
-	out.Line("Total     %d tests, %d cells, about %s on %d nodes", len(plan.Tests), len(plan.Cells), roughly(wall), len(plan.Fleet.Nodes))
+	out.Line("Total     %s, about %s on %s", sizeOf(len(plan.Tests), len(plan.Cells)), roughly(wall), evidence.Count(len(plan.Fleet.Nodes), "node"))
 	return out.Err
 }
 

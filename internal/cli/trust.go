@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/evidence/attest"
 	"github.com/rackproof/rackproof/internal/diag"
 	"github.com/rackproof/rackproof/runbook"
@@ -176,7 +177,7 @@ func loadTrust(p *Process, cmd *cobra.Command, path string) (attest.Policy, erro
 		}
 	}
 	if diags.HasErrors() {
-		return attest.Policy{}, fail(ExitUsage, fmt.Errorf("the trust policy %s is invalid: %d errors", path, len(diags.Errs())))
+		return attest.Policy{}, fail(ExitUsage, fmt.Errorf("the trust policy %s is invalid: %s", path, evidence.Count(len(diags.Errs()), "error")))
 	}
 	if err := policy.Validate(); err != nil {
 		return attest.Policy{}, fail(ExitUsage, fmt.Errorf("the trust policy %s is invalid: %w", path, err))
