@@ -231,7 +231,8 @@ func TestBounds(t *testing.T) {
 		{ptr(90.0), nil, 89.9999999, evidence.Fail, -1e-7, "n1/gpu0 at size=1GiB: min of bw is 89.9999999 GB/s, below 90 GB/s"},
 		{ptr(89.999999), nil, 89.9999985, evidence.Fail, -5e-7, "n1/gpu0 at size=1GiB: min of bw is 89.9999985 GB/s, below 89.999999 GB/s"},
 		{ptr(90.0), nil, 1.0 / 3, evidence.Fail, 1.0/3 - 90, "n1/gpu0 at size=1GiB: min of bw is 0.333333 GB/s, below 90 GB/s"},
-		{nil, ptr(90.0), 123456789, evidence.Fail, 90 - 123456789, "n1/gpu0 at size=1GiB: min of bw is 123457000 GB/s, over 90 GB/s"},
+		{nil, ptr(90.0), 123456789.5, evidence.Fail, 90 - 123456789.5, "n1/gpu0 at size=1GiB: min of bw is 123457000 GB/s, over 90 GB/s"},
+		{nil, ptr(90.0), 123456789, evidence.Fail, 90 - 123456789, "n1/gpu0 at size=1GiB: min of bw is 123456789 GB/s, over 90 GB/s"},
 		{ptr(1e-5), nil, 0, evidence.Fail, -1e-5, "n1/gpu0 at size=1GiB: min of bw is 0 GB/s, below 1e-05 GB/s"},
 	} {
 		b := gpus(func(t *evidence.Threshold) { t.Min, t.Max = c.low, c.high })
