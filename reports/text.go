@@ -164,7 +164,7 @@ func (o OpenPoint) threshold() evidence.Threshold {
 func (o OpenPoint) observed() string {
 	switch {
 	case o.Observed != nil:
-		return withUnit(Rounded(*o.Observed, bounds(o.threshold())...), o.Unit)
+		return WithUnit(Rounded(*o.Observed, bounds(o.threshold())...), o.Unit)
 	case o.Text != "":
 		return o.Text
 	}
@@ -175,22 +175,14 @@ func (o OpenPoint) limit() string {
 	if o.Min == nil && o.Max == nil && o.Equals == nil {
 		return "none"
 	}
-	return withUnit(limitText(o.threshold()), o.Unit)
+	return WithUnit(limitText(o.threshold()), o.Unit)
 }
 
 func (o OpenPoint) margin() string {
 	if o.Margin == nil {
 		return "none"
 	}
-	return withUnit(margin(o.Margin), o.Unit)
-}
-
-// withUnit adds the unit, except "1", which stands for a plain count.
-func withUnit(value, unit string) string {
-	if unit == "" || unit == "1" {
-		return value
-	}
-	return value + " " + unit
+	return WithUnit(margin(o.Margin), o.Unit)
 }
 
 func (p *page) coverage(s *Summary) {

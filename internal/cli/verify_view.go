@@ -132,7 +132,7 @@ func showOpen(out *reports.Printer, v *evidence.Verdict) {
 		}
 		text := ""
 		if f.Observed != nil {
-			text = ": observed " + reports.Exact(*f.Observed) + " " + f.Unit
+			text = ": observed " + reports.WithUnit(reports.Exact(*f.Observed), f.Unit)
 		}
 		if f.Reason != "" {
 			text += ": " + f.Reason
