@@ -156,7 +156,11 @@ func compilePlanDir(dir string) (*compiled, error) {
 	planBytes, err := os.ReadFile(filepath.Join(dir, planFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		if isFile(filepath.Join(dir, filepath.FromSlash(evidence.PlanPath))) {
-			return nil, fail(ExitUsage, fmt.Errorf("%s is the directory of a run, and a run begins only once", dir), "to go on with it: rackproof resume "+dir)
+			bundle, err := inspectRun(dir)
+			if err != nil {
+				return nil, err
+			}
+			return nil, fail(ExitUsage, fmt.Errorf("%s is the directory of a run, and a run begins only once", dir), "to go on with it: "+resumeCommand(bundle.Plan, dir))
 		}
 		return nil, fail(ExitUsage, fmt.Errorf("%s is a directory without %s", dir, planFile), "name a runbook file, or a directory that rackproof plan --out has written")
 	}

@@ -149,16 +149,21 @@ func planDigest(plan *evidence.Plan) (evidence.Digest, error) {
 	return evidence.DigestOf(doc), nil
 }
 
-// hazards lists the hazards of the plan, sorted.
+// hazards lists the hazards of the plan, sorted, as the runner asks for them:
+// faults of a test that names none go by their kinds.
 func hazards(plan *evidence.Plan) []string {
 	var names []string
 	for _, t := range plan.Tests {
-		if t.Hazard != "" && !slices.Contains(names, t.Hazard) {
+		if t.Hazard != "" {
 			names = append(names, t.Hazard)
+			continue
+		}
+		for _, f := range t.Faults {
+			names = append(names, f.Kind)
 		}
 	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
 }
 
 // estimate is what a phase will take.

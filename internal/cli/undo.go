@@ -68,7 +68,7 @@ func runUndo(p *Process, cmd *cobra.Command, dir string) (err error) {
 	})
 	out.Line("%s undone", evidence.Count(undone, "fault"))
 	if bundle.Sealed {
-		out.Line("the seal of the run was set aside: seal it again with rackproof resume %s", dir)
+		out.Line("the seal of the run was set aside: seal it again with %s", resumeCommand(bundle.Plan, dir))
 	}
 	if err != nil && ctx.Err() != nil {
 		return errors.Join(fail(watch.exit(), err, "rackproof undo "+dir), out.Err)
