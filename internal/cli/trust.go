@@ -171,6 +171,7 @@ func loadTrust(p *Process, cmd *cobra.Command, path string) (attest.Policy, erro
 		return attest.Policy{}, fail(ExitUsage, fmt.Errorf("--trust %s: %w", path, errors.Unwrap(err)), "rackproof trust init writes a trust policy")
 	}
 	policy, files, diags := runbook.LoadTrust(root.FS(), filepath.Base(path))
+	diags, files = named(diags, files, filepath.Dir(path), nil)
 	if len(diags) > 0 {
 		if err := diag.Text(p.Stderr, diags, files, p.colored(cmd, p.StderrTTY), p.Width); err != nil {
 			return attest.Policy{}, err
