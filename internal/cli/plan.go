@@ -2,10 +2,10 @@ package cli
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -59,9 +59,16 @@ func runPlan(p *Process, cmd *cobra.Command, opts *planOptions) error {
 		}
 	}
 	if opts.json {
-		return printJSON(p.Stdout, c.plan)
+		return printJSON(p.Stdout, planDocument{c.plan, plannedFaults(c.plan)})
 	}
 	return showPlan(p, c.plan)
+}
+
+// planDocument is what `plan --json` prints: the plan, with what a reader
+// would have to count in it.
+type planDocument struct {
+	*evidence.Plan
+	Faults []plannedFault `json:"faults"`
 }
 
 // notEmpty refuses a plan that would judge nothing.
@@ -94,12 +101,11 @@ func showPlan(p *Process, plan *evidence.Plan) error {
 		out.Line("Variable  %s = %s%s", v.Name, string(v.Value), mark)
 	}
 	phases := estimates(plan)
-	var wall time.Duration
 	for _, phase := range plan.Phases {
 		showPhase(out, plan, phase, phases[phase.Name])
-		wall += phases[phase.Name].wall
 	}
 	out.Line("")
+	showFaults(out, plannedFaults(plan))
 	if names := hazards(plan); len(names) > 0 {
 		out.Line("Hazards, to be allowed by name: --allow %s", strings.Join(names, ","))
 	} else {
@@ -111,7 +117,7 @@ func showPlan(p *Process, plan *evidence.Plan) error {
 	for _, r := range plan.Releases {
 		out.Line("Release   %s: %s; requires %s", r.Name, r.Nodes, strings.Join(r.Require, ", "))
 	}
-	out.Line("Total     %s, about %s on %s", sizeOf(len(plan.Tests), len(plan.Cells)), roughly(wall), evidence.Count(len(plan.Fleet.Nodes), "node"))
+	out.Line("Total     %s, about %s on %s", sizeOf(len(plan.Tests), len(plan.Cells)), roughly(wallTime(plan, phases)), evidence.Count(len(plan.Fleet.Nodes), "node"))
 	return out.Err
 }
 
@@ -130,6 +136,19 @@ func showPhase(out *reports.Printer, plan *evidence.Plan, phase evidence.Phase, 
 		if t.Phase == phase.Name {
 			rows = append(rows, []string{t.Name, t.Check, strconv.Itoa(about.cells[t.Name]), string(t.Scope), t.Nodes, t.Duration.String(), t.Owner, orDash(t.Hazard)})
 		}
+	}
+	out.Table(rows)
+}
+
+// showFaults lists what a run will break.
+func showFaults(out *reports.Printer, faults []plannedFault) {
+	if len(faults) == 0 {
+		return
+	}
+	out.Line("Faults, injected by every cell of their test, and again by each further attempt")
+	rows := [][]string{{"TEST", "FAULT", "NODES", "AFTER", "FOR", "INJECTIONS"}}
+	for _, f := range faults {
+		rows = append(rows, []string{f.Test, f.Fault, f.Nodes, f.After.String(), f.For.String(), strconv.Itoa(f.Injections)})
 	}
 	out.Table(rows)
 }
@@ -168,7 +187,7 @@ func hazards(plan *evidence.Plan) []string {
 
 // estimate is what a phase will take.
 type estimate struct {
-	wall      time.Duration
+	wall      float64 // seconds; a time.Duration ends after 292 years, and 400 nodes for a year each are more
 	nodeHours float64
 	cells     map[string]int // by test
 }
@@ -178,38 +197,69 @@ type estimate struct {
 // allows, and than what any one node has to do.
 func estimates(plan *evidence.Plan) map[string]*estimate {
 	type load struct {
-		longest, total time.Duration
-		node           map[string]time.Duration
+		longest, total float64
+		node           map[string]float64
 	}
 	phases := make(map[string]*estimate, len(plan.Phases))
 	loads := make(map[string]*load, len(plan.Phases))
 	for _, phase := range plan.Phases {
 		phases[phase.Name] = &estimate{cells: map[string]int{}}
-		loads[phase.Name] = &load{node: map[string]time.Duration{}}
+		loads[phase.Name] = &load{node: map[string]float64{}}
 	}
 	tests := make(map[string]*evidence.Test, len(plan.Tests))
 	for i := range plan.Tests {
 		t := &plan.Tests[i]
 		tests[t.Name] = t
-		loads[t.Phase].longest = max(loads[t.Phase].longest, t.Duration.Std()*time.Duration(max(t.Repeat, 1)))
+		loads[t.Phase].longest = max(loads[t.Phase].longest, t.Duration.Std().Seconds()*float64(max(t.Repeat, 1)))
 	}
 	for _, c := range plan.Cells {
 		t := tests[c.Test]
 		phase, load, nodes := phases[t.Phase], loads[t.Phase], nodesOf(c)
+		seconds := t.Duration.Std().Seconds()
 		phase.cells[t.Name]++
-		phase.nodeHours += t.Duration.Std().Hours() * float64(len(nodes))
-		load.total += t.Duration.Std()
+		phase.nodeHours += seconds / 3600 * float64(len(nodes))
+		load.total += seconds
 		for _, node := range nodes {
-			load.node[node] += t.Duration.Std()
+			load.node[node] += seconds
 		}
 	}
 	for name, load := range loads {
-		phases[name].wall = max(load.longest, load.total/time.Duration(max(plan.Parallel, 1)))
+		phases[name].wall = max(load.longest, load.total/float64(max(plan.Parallel, 1)))
 		for _, busy := range load.node {
 			phases[name].wall = max(phases[name].wall, busy)
 		}
 	}
 	return phases
+}
+
+// plannedFault is one fault of a test, and how often a run injects it.
+type plannedFault struct {
+	Test  string            `json:"test"`
+	Fault string            `json:"fault"` // its kind and part
+	Nodes string            `json:"nodes"` // folded
+	After evidence.Duration `json:"after"`
+	For   evidence.Duration `json:"for"`
+	// Injections count each node in each cell: every cell of the test injects
+	// the fault on all of the fault's nodes, whether or not they are its own,
+	// and a further attempt does so again.
+	Injections int `json:"injections"`
+}
+
+// plannedFaults are those of every test, in the plan's order.
+func plannedFaults(plan *evidence.Plan) []plannedFault {
+	cells := make(map[string]int, len(plan.Tests))
+	for _, c := range plan.Cells {
+		cells[c.Test]++
+	}
+	faults := []plannedFault{}
+	for _, t := range plan.Tests {
+		for _, f := range t.Faults {
+			faults = append(faults, plannedFault{
+				Test: t.Name, Fault: f.String(), Nodes: nodeset.Fold(f.Nodes), After: f.After, For: f.For, Injections: cells[t.Name] * len(f.Nodes),
+			})
+		}
+	}
+	return faults
 }
 
 // nodesOf lists a cell's nodes; a plan that compiled has only sound node sets.
@@ -224,25 +274,29 @@ func nodesOf(c evidence.Cell) []string {
 	return names
 }
 
-func wallTime(plan *evidence.Plan) time.Duration {
-	var total time.Duration
-	for _, phase := range estimates(plan) {
-		total += phase.wall
+// wallTime is about how many seconds the plan takes: its phases follow each
+// other.
+func wallTime(plan *evidence.Plan, phases map[string]*estimate) float64 {
+	total := 0.0
+	for _, phase := range plan.Phases {
+		total += phases[phase.Name].wall
 	}
 	return total
 }
 
-// roughly is a duration as people say it: "26 h 30 min", "5 min", "20 s".
-func roughly(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%d min", int(d.Round(time.Minute).Minutes()))
+// roughly is a number of seconds as people say it: "26 h 30 min", "5 min",
+// "20 s".
+func roughly(seconds float64) string {
+	if seconds < 60 {
+		return fmt.Sprintf("%.0f s", math.Floor(seconds))
 	}
-	d = d.Round(time.Minute)
-	if minutes := int(d.Minutes()) % 60; minutes > 0 {
-		return fmt.Sprintf("%d h %d min", int(d.Hours()), minutes)
+	minutes := math.Round(seconds / 60)
+	if minutes < 60 {
+		return fmt.Sprintf("%.0f min", minutes)
 	}
-	return fmt.Sprintf("%d h", int(d.Hours()))
+	hours, rest := math.Floor(minutes/60), math.Mod(minutes, 60)
+	if rest > 0 {
+		return fmt.Sprintf("%.0f h %.0f min", hours, rest)
+	}
+	return fmt.Sprintf("%.0f h", hours)
 }

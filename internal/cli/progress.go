@@ -119,9 +119,9 @@ func (t *progress) say(m message, word, text string) {
 }
 
 func (t *progress) plan(run, dir string, plan *evidence.Plan, digest evidence.Digest) {
-	wall := wallTime(plan)
+	wall := wallTime(plan, estimates(plan))
 	t.say(message{Type: "plan", Time: t.now(), Run: run, Dir: dir, Plan: &planMessage{
-		Name: plan.Name, Version: plan.Version, Digest: digest, Tests: len(plan.Tests), Cells: len(plan.Cells), Seconds: wall.Seconds(),
+		Name: plan.Name, Version: plan.Version, Digest: digest, Tests: len(plan.Tests), Cells: len(plan.Cells), Seconds: wall,
 	}}, "plan", fmt.Sprintf("%s  %s  %s, about %s", strings.TrimSpace(plan.Name+" "+plan.Version), digest, sizeOf(len(plan.Tests), len(plan.Cells)), roughly(wall)))
 	t.say(message{Time: t.now()}, "run", dir)
 }
