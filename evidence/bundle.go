@@ -114,6 +114,9 @@ func (b *Bundle) readPlan() (*Plan, []byte, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", PlanPath, err)
 	}
+	if err := p.CheckNodes(); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", PlanPath, err)
+	}
 	b.Newer = b.Newer || newer
 	return p, content, nil
 }

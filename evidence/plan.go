@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rackproof/rackproof/evidence/nodeset"
 )
 
 // Plan is what will be run, in full, before it runs. It is normalised: a Test
@@ -256,6 +258,53 @@ func (f Fault) String() string {
 		return f.Kind
 	}
 	return f.Kind + " of " + f.Part
+}
+
+// MaxPlanNodes bounds the names that all node sets of a plan stand for
+// together. A few bytes stand for many names, and a plan is read whoever wrote
+// it; a thousand nodes and 200 tests have half a million.
+const MaxPlanNodes = 1 << 23
+
+// CheckNodes expands the node sets of tests, cells and releases: there are not
+// too many names in them, and each is of a node of the fleet. What reads a
+// plan from outside does this before it expands a set that it keeps.
+func (p *Plan) CheckNodes() error {
+	fleet := make(map[string]struct{}, len(p.Fleet.Nodes))
+	for _, n := range p.Fleet.Nodes {
+		fleet[n.Name] = struct{}{}
+	}
+	total := 0
+	check := func(what, name, set string) error {
+		names, err := nodeset.Parse(set, nil)
+		if err != nil {
+			return fmt.Errorf("nodes of %s %q: %w", what, name, err)
+		}
+		for _, n := range names {
+			if _, found := fleet[n]; !found {
+				return fmt.Errorf("nodes of %s %q: %s is not in the fleet", what, name, n)
+			}
+		}
+		if total += len(names); total > MaxPlanNodes {
+			return fmt.Errorf("its node sets name more than %d nodes in all", MaxPlanNodes)
+		}
+		return nil
+	}
+	for i := range p.Tests {
+		if err := check("test", p.Tests[i].Name, p.Tests[i].Nodes); err != nil {
+			return err
+		}
+	}
+	for i := range p.Cells {
+		if err := check("cell", p.Cells[i].ID, p.Cells[i].Nodes); err != nil {
+			return err
+		}
+	}
+	for i := range p.Releases {
+		if err := check("release", p.Releases[i].Name, p.Releases[i].Nodes); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Cell is one entry of the plan: test × node set × repetition.

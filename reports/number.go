@@ -8,8 +8,12 @@ import (
 )
 
 // digits is how many significant digits a measured value is shown with, where
-// that does not move it across a limit.
+// that does not move it across a limit. A whole number may be a count, of
+// which every digit says something.
 const digits = 6
+
+// maxWhole is the largest number up to which every whole number is a float64.
+const maxWhole = 1 << 53
 
 // Exact is v in the shortest decimal form that reads back as v.
 func Exact(v float64) string {
@@ -20,8 +24,12 @@ func Exact(v float64) string {
 }
 
 // Rounded is v with few digits, but always with enough that what is shown
-// lies on the same side of every limit as v itself, or on it if v does.
+// lies on the same side of every limit as v itself, or on it if v does. Whole
+// numbers up to 2^53 are exact.
 func Rounded(v float64, limits ...float64) string {
+	if v == math.Trunc(v) && math.Abs(v) <= maxWhole {
+		return Exact(v)
+	}
 	for precision := digits; precision < 17; precision++ {
 		shown, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', precision, 64), 64)
 		if err == nil && sameSide(v, shown, limits) {
@@ -29,6 +37,15 @@ func Rounded(v float64, limits ...float64) string {
 		}
 	}
 	return Exact(v)
+}
+
+// WithUnit is a value with its unit, except "1", which stands for a plain
+// count.
+func WithUnit(value, unit string) string {
+	if unit == "" || unit == "1" {
+		return value
+	}
+	return value + " " + unit
 }
 
 func sameSide(v, shown float64, limits []float64) bool {

@@ -243,6 +243,48 @@ func TestClaimsNeedEveryFindingAndEveryCell(t *testing.T) {
 	}
 }
 
+// A claim that fails and is inconclusive fails: the reason may not hide that.
+func TestReasonsAgainstAClaim(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*evidence.Bundle)
+		want   string
+	}{
+		"the first threshold fails": {func(b *evidence.Bundle) {
+			b.Verdict.Findings[0].Outcome, b.Verdict.Findings[2].Outcome = evidence.Fail, evidence.Inconclusive
+		}, "threshold iops: fail; threshold latency: inconclusive"},
+		"the last threshold fails": {func(b *evidence.Bundle) {
+			b.Verdict.Findings[0].Outcome, b.Verdict.Findings[2].Outcome = evidence.Error, evidence.Fail
+		}, "threshold latency: fail; threshold iops: error"},
+		"nothing is found": {func(b *evidence.Bundle) { b.Verdict.Findings = nil }, "threshold iops: inconclusive; threshold latency: inconclusive"},
+		"two cells are open": {func(b *evidence.Bundle) {
+			b.Verdict.Coverage.Open = []evidence.OpenCell{{Cell: "reads/gpu001.r1"}, {Cell: "reads/gpu002.r1"}}
+		}, "cell reads/gpu001.r1 was not measured, and 1 more"},
+		"a cell is open, and a threshold says so": {func(b *evidence.Bundle) {
+			b.Verdict.Findings[2].Outcome = evidence.Inconclusive
+			b.Verdict.Coverage.Open = []evidence.OpenCell{{Cell: "reads/gpu001.r1"}}
+		}, "threshold latency: inconclusive"},
+		"no threshold carries it": {func(b *evidence.Bundle) { b.Plan.Tests[0].Establishes[0].Thresholds = nil }, "no threshold carries it"},
+	} {
+		b := passing()
+		c.change(b)
+		s, err := Summarize(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.NotEstablished[0]; got.Sentence != "Each client reads fast enough." || got.Reason != c.want {
+			t.Errorf("%s: %q, want %q", name, got.Reason, c.want)
+		}
+	}
+}
+
+func TestWithUnit(t *testing.T) {
+	for unit, want := range map[string]string{"": "5", "1": "5", "ms": "5 ms", "%": "5 %"} {
+		if got := WithUnit("5", unit); got != want {
+			t.Errorf("unit %q: %q, want %q", unit, got, want)
+		}
+	}
+}
+
 func TestTestWithoutResultIsNeverAPass(t *testing.T) {
 	b := passing()
 	b.Verdict.Tests = nil
@@ -271,6 +313,12 @@ func TestRoundedNeverCrossesALimit(t *testing.T) {
 		{tenth + 0.2, []float64{0.3}, "0.30000000000000004"},
 		{367.999999999, []float64{368}, "367.999999999"},
 		{4000000, nil, "4000000"},
+		{1234567, nil, "1234567"},
+		{-1234567, []float64{0}, "-1234567"},
+		{1234567.5, nil, "1234570"},
+		{1<<53 - 1, nil, "9007199254740991"},
+		{1 << 53, nil, "9007199254740992"},
+		{1<<53 + 2, nil, "9007200000000000"},
 		{1e-9, []float64{0}, "1e-09"},
 		{-1e-9, []float64{0}, "-1e-09"},
 		{0, []float64{0}, "0"},

@@ -129,9 +129,9 @@ func Summarize(b *evidence.Bundle) (*Summary, error) {
 		Tests:     []Test{},
 		Open:      []OpenPoint{},
 		Cells:     v.Coverage,
-		Gates:     orEmpty(v.Gates),
-		Releases:  orEmpty(v.Releases),
-		Approvals: orEmpty(p.Quorums),
+		Gates:     evidence.OrEmpty(v.Gates),
+		Releases:  evidence.OrEmpty(v.Releases),
+		Approvals: evidence.OrEmpty(p.Quorums),
 	}
 	if n := len(b.Records); n > 0 {
 		s.Started, s.Ended = &b.Records[0].Time, &b.Records[n-1].Time
@@ -147,13 +147,6 @@ func Summarize(b *evidence.Bundle) (*Summary, error) {
 	}
 	s.Established, s.NotEstablished = claims(p, v, found)
 	return s, nil
-}
-
-func orEmpty[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
 }
 
 // headline says what limits the meaning of the verdict as a whole.
@@ -286,28 +279,18 @@ func openPoint(p *evidence.Plan, f evidence.Finding) OpenPoint {
 // its test is open: what was not measured establishes nothing.
 func claims(p *evidence.Plan, v *evidence.Verdict, found map[thresholdKey][]evidence.Finding) (established, not []Claim) {
 	established, not = []Claim{}, []Claim{}
-	open := make(map[string]string)
+	open := make(map[string][]string) // cells, by test
 	testOf := make(map[string]string, len(p.Cells))
 	for _, c := range p.Cells {
 		testOf[c.ID] = c.Test
 	}
 	for _, c := range v.Coverage.Open {
-		open[testOf[c.Cell]] = c.Cell
+		open[testOf[c.Cell]] = append(open[testOf[c.Cell]], c.Cell)
 	}
 	for _, t := range p.Tests {
 		for _, c := range t.Establishes {
 			claim := Claim{Test: t.Name, Sentence: c.Sentence}
-			for _, name := range c.Thresholds {
-				if o := worst(found[thresholdKey{t.Name, name}]); o != evidence.Pass {
-					claim.Reason = "threshold " + name + ": " + o.String()
-				}
-			}
-			if len(c.Thresholds) == 0 {
-				claim.Reason = "no threshold carries it"
-			}
-			if cell, isOpen := open[t.Name]; isOpen && claim.Reason == "" {
-				claim.Reason = "cell " + cell + " was not measured"
-			}
+			claim.Reason = strings.Join(reasonsAgainst(t, c, found, open[t.Name]), "; ")
 			if claim.Reason == "" {
 				established = append(established, claim)
 			} else {
@@ -319,4 +302,27 @@ func claims(p *evidence.Plan, v *evidence.Verdict, found map[thresholdKey][]evid
 		}
 	}
 	return established, not
+}
+
+// reasonsAgainst says why a claim of t is not established: the worst first,
+// then in the claim's order. Open cells of the test are named where no
+// threshold tells of them.
+func reasonsAgainst(t evidence.Test, c evidence.Claim, found map[thresholdKey][]evidence.Finding, open []string) []string {
+	if len(c.Thresholds) == 0 {
+		return []string{"no threshold carries it"}
+	}
+	byOutcome := make(map[evidence.Outcome][]string)
+	for _, name := range c.Thresholds {
+		o := worst(found[thresholdKey{t.Name, name}])
+		byOutcome[o] = append(byOutcome[o], "threshold "+name+": "+o.String())
+	}
+	reasons := slices.Concat(byOutcome[evidence.Fail], byOutcome[evidence.Error], byOutcome[evidence.Inconclusive])
+	if len(reasons) > 0 || len(open) == 0 {
+		return reasons
+	}
+	reason := "cell " + open[0] + " was not measured"
+	if more := len(open) - 1; more > 0 {
+		reason += fmt.Sprintf(", and %d more", more)
+	}
+	return []string{reason}
 }

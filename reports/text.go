@@ -95,7 +95,7 @@ func (p *page) tests(s *Summary) {
 	p.Table(rows)
 	for _, t := range s.Tests {
 		if t.Retried > 0 {
-			p.Line("  %s: %d cells passed only on a later attempt", t.Test, t.Retried)
+			p.Line("  %s: %s passed only on a later attempt", t.Test, evidence.Count(t.Retried, "cell"))
 		}
 	}
 }
@@ -164,7 +164,7 @@ func (o OpenPoint) threshold() evidence.Threshold {
 func (o OpenPoint) observed() string {
 	switch {
 	case o.Observed != nil:
-		return withUnit(Rounded(*o.Observed, bounds(o.threshold())...), o.Unit)
+		return WithUnit(Rounded(*o.Observed, bounds(o.threshold())...), o.Unit)
 	case o.Text != "":
 		return o.Text
 	}
@@ -175,22 +175,14 @@ func (o OpenPoint) limit() string {
 	if o.Min == nil && o.Max == nil && o.Equals == nil {
 		return "none"
 	}
-	return withUnit(limitText(o.threshold()), o.Unit)
+	return WithUnit(limitText(o.threshold()), o.Unit)
 }
 
 func (o OpenPoint) margin() string {
 	if o.Margin == nil {
 		return "none"
 	}
-	return withUnit(margin(o.Margin), o.Unit)
-}
-
-// withUnit adds the unit, except "1", which stands for a plain count.
-func withUnit(value, unit string) string {
-	if unit == "" || unit == "1" {
-		return value
-	}
-	return value + " " + unit
+	return WithUnit(margin(o.Margin), o.Unit)
 }
 
 func (p *page) coverage(s *Summary) {
@@ -228,7 +220,7 @@ func (p *page) gatesAndReleases(s *Summary) {
 		p.Line("Gates")
 	}
 	for _, g := range s.Gates {
-		p.Line("  %s: %s: %d nodes needed; passing: %s; failing: %s%s", g.Phase, word(g.Met, "met", "not met"), g.Needed,
+		p.Line("  %s: %s: %s needed; passing: %s; failing: %s%s", g.Phase, word(g.Met, "met", "not met"), evidence.Count(g.Needed, "node"),
 			list(g.Passing), list(g.Failing), reason(g.Reason))
 	}
 	if len(s.Releases) > 0 {
@@ -259,7 +251,7 @@ func reason(text string) string {
 
 func (p *page) claims(s *Summary) {
 	p.Line("")
-	p.Line("Established: %s", word(len(s.Established) == 0, "nothing", fmt.Sprintf("%d claims", len(s.Established))))
+	p.Line("Established: %s", word(len(s.Established) == 0, "nothing", evidence.Count(len(s.Established), "claim")))
 	for _, c := range s.Established {
 		p.Line("  + %s (%s)", c.Sentence, c.Test)
 	}

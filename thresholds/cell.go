@@ -24,7 +24,8 @@ type cell struct {
 
 // newCell joins one cell of the plan with its result. Twice says that there
 // were two results for it: then neither can be trusted.
-func newCell(p *evidence.Cell, nodes []string, result *evidence.CellResult, twice bool) *cell {
+func newCell(p *evidence.Cell, set nodeSet, result *evidence.CellResult, twice bool) *cell {
+	nodes := set.nodes
 	c := &cell{plan: p, nodes: nodes, result: result}
 	if result == nil || result.Skipped != nil {
 		return c
@@ -52,6 +53,9 @@ func newCell(p *evidence.Cell, nodes []string, result *evidence.CellResult, twic
 	for i := range c.counts.Unmeasured {
 		c.problems.add(&c.counts.Unmeasured[i], nodes, false)
 	}
+	if set.defect != "" {
+		c.problems.add(&evidence.Problem{Class: evidence.ClassUnmeasured, Detail: "the nodes of the cell: " + set.defect}, nodes, false)
+	}
 	if twice {
 		c.problems.add(&evidence.Problem{Class: evidence.ClassUnparsable, Detail: "there are two results for the cell " + p.ID}, nodes, false)
 	}
@@ -68,7 +72,7 @@ func (c *cell) absent() *evidence.Problem {
 	case c.result.Skipped != nil:
 		return c.result.Skipped
 	case len(c.result.Attempts) > 0:
-		return &evidence.Problem{Class: evidence.ClassCut, Detail: fmt.Sprintf("%s of the cell: cut by a stop or by the runner's own end", plural(len(c.result.Attempts), "attempt"))}
+		return &evidence.Problem{Class: evidence.ClassCut, Detail: fmt.Sprintf("%s of the cell: cut by a stop or by the runner's own end", evidence.Count(len(c.result.Attempts), "attempt"))}
 	}
 	return &evidence.Problem{Class: evidence.ClassNotRun, Detail: "the cell was never run"}
 }

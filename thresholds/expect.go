@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackproof/rackproof/evidence"
+	"github.com/rackproof/rackproof/evidence/nodeset"
 )
 
 // maxExpected bounds the measurements that one threshold may expect: far more
@@ -42,7 +43,7 @@ func (j *judge) expand(patterns []string) *subjects {
 	s := &subjects{grouping: map[string]*grouping{}}
 	j.subjects[key] = s
 	if j.expanded <= maxExpected {
-		j.expanded += j.count(patterns)
+		j.expanded += countSubjects(patterns)
 	}
 	if j.expanded > maxExpected {
 		s.problem = crowded
@@ -66,14 +67,15 @@ func (j *judge) expand(patterns []string) *subjects {
 	return s
 }
 
-// count is how many subjects the patterns stand for, before any is written
-// out; at most one more than the limit.
-func (j *judge) count(patterns []string) int {
+// countSubjects is how many subjects the patterns stand for, before any is
+// written out; at most one more than the limit.
+func countSubjects(patterns []string) int {
 	total := 0
 	for _, pattern := range patterns {
 		n := 1
 		for level := range strings.SplitSeq(pattern, "/") {
-			n = min(n*len(j.set(level)), maxExpected+1)
+			names, _ := nodeset.Parse(level, nil) // ExpandSubjects says what is wrong with it
+			n = min(n*len(names), maxExpected+1)
 		}
 		total = min(total+n, maxExpected+1)
 	}
@@ -125,7 +127,7 @@ func (j *judge) newGrouping(s *subjects, t *evidence.Threshold) *grouping {
 		case len(sub.parts) != len(levels):
 			to = group{name: sub.name, node: j.fleetNode(sub.parts[0]), problem: fmt.Sprintf("%s is not of the form %s", sub.name, t.Level)}
 		case byLabel:
-			value, ok := j.nodes[sub.parts[0]][t.Per]
+			value, ok := j.nodes[sub.parts[0]].Labels[t.Per]
 			if ok {
 				to = group{name: evidence.Subject(t.Per + "=" + value), label: t.Per, value: value}
 			} else {

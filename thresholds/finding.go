@@ -122,8 +122,12 @@ func unusable(t *evidence.Threshold) string {
 }
 
 // rounded is v with six significant digits, or as many more as it takes to
-// stay on its side of limit: a reason is for reading, Observed is exact.
+// stay on its side of limit: a reason is for reading, Observed is exact. A
+// whole number stays as it is: it may be a count.
 func rounded(v, limit float64) float64 {
+	if v == math.Trunc(v) {
+		return v
+	}
 	for digits := 6; digits < 17; digits++ {
 		short, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', digits, 64), 64)
 		if err == nil && short != limit && (short < limit) == (v < limit) {

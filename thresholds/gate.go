@@ -2,7 +2,6 @@ package thresholds
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -56,6 +55,9 @@ func (j *judge) standing(tests []*test) standing {
 				s.open = append(s.open, fmt.Sprintf("cell %s is %s", c.plan.ID, outcome))
 			}
 		}
+		if t.defect != "" {
+			s.open = append(s.open, t.defect)
+		}
 		for _, node := range t.nodes {
 			member[node] = true
 			shared[node] = shared[node] || wholes > 0
@@ -67,11 +69,7 @@ func (j *judge) standing(tests []*test) standing {
 			continue
 		}
 		s.nodes = append(s.nodes, n.Name)
-		delete(member, n.Name)
 		s.good[n.Name] = !bad[n.Name] && (own[n.Name] || shared[n.Name] && !sharedBad[n.Name])
-	}
-	for _, n := range slices.SortedFunc(maps.Keys(member), nodeset.Compare) {
-		s.open = append(s.open, n+" is not in the fleet")
 	}
 	return s
 }
@@ -129,7 +127,7 @@ func (j *judge) gate(phase *evidence.Phase, tests []*test) evidence.GateResult {
 		reasons = append(reasons, "no node of the fleet is in the phase")
 	}
 	if len(passing) < needed {
-		reasons = append(reasons, fmt.Sprintf("%d of %s pass, and %d have to", len(passing), plural(len(s.nodes), "node"), needed))
+		reasons = append(reasons, fmt.Sprintf("%d of %s pass, and %d have to", len(passing), evidence.Count(len(s.nodes), "node"), needed))
 	}
 	if len(s.open) > 0 {
 		reasons = append(reasons, andMore(s.open))

@@ -65,9 +65,10 @@ type judge struct {
 	plan     *evidence.Plan
 	results  map[string]*evidence.CellResult // by the cell's id
 	twice    map[string]bool                 // cells with more than one result
-	nodes    map[string]map[string]string    // labels of each node of the fleet
+	nodes    map[string]evidence.Node        // of the fleet, by name
 	labels   map[string]bool                 // labels that any node has
-	sets     map[string][]string             // node sets that were parsed
+	sets     map[string]nodeSet              // those with a node of the fleet
+	named    int                             // names of all sets that were asked for
 	subjects map[string]*subjects            // by their patterns
 	expanded int                             // subjects of all of them
 	scratch  scratch
@@ -78,9 +79,9 @@ func newJudge(p *evidence.Plan, cells []evidence.CellResult) *judge {
 		plan:     p,
 		results:  make(map[string]*evidence.CellResult, len(cells)),
 		twice:    map[string]bool{},
-		nodes:    make(map[string]map[string]string, len(p.Fleet.Nodes)),
+		nodes:    make(map[string]evidence.Node, len(p.Fleet.Nodes)),
 		labels:   map[string]bool{},
-		sets:     map[string][]string{},
+		sets:     map[string]nodeSet{},
 		subjects: map[string]*subjects{},
 		scratch:  scratch{numbers: map[string][]reading{}, texts: map[string][]reading{}},
 	}
@@ -93,7 +94,7 @@ func newJudge(p *evidence.Plan, cells []evidence.CellResult) *judge {
 		j.results[id] = &cells[i]
 	}
 	for _, n := range p.Fleet.Nodes {
-		j.nodes[n.Name] = n.Labels
+		j.nodes[n.Name] = n
 		for label := range n.Labels {
 			j.labels[label] = true
 		}
@@ -101,18 +102,57 @@ func newJudge(p *evidence.Plan, cells []evidence.CellResult) *judge {
 	return j
 }
 
-// set reads a folded node set of the plan. One that cannot be read has no
-// nodes, so nothing that depends on it can be measured.
-func (j *judge) set(text string) []string {
-	if names, ok := j.sets[text]; ok {
-		return names
+// nodeSet is a folded node set of the plan, read.
+type nodeSet struct {
+	nodes  []string // of the fleet
+	size   int      // names that it stands for, of the fleet or not
+	defect string   // why nodes are not all that it was to stand for
+}
+
+var overNamed = fmt.Sprintf("the plan's node sets name more than %d nodes in all", evidence.MaxPlanNodes)
+
+// set reads a folded node set of the plan. A few bytes may stand for many
+// nodes, and a plan is judged whoever wrote it: only nodes of the fleet are
+// kept, whose names the plan spells out, and once the sets that were asked for
+// name too many, the next have none.
+func (j *judge) set(text string) nodeSet {
+	if j.named > evidence.MaxPlanNodes {
+		return nodeSet{defect: overNamed}
 	}
+	s, known := j.sets[text]
+	if !known {
+		s = j.readSet(text)
+	}
+	if j.named += s.size; j.named > evidence.MaxPlanNodes {
+		return nodeSet{defect: overNamed}
+	}
+	if !known && len(s.nodes) > 0 {
+		j.sets[text] = s
+	}
+	return s
+}
+
+func (j *judge) readSet(text string) nodeSet {
 	names, err := nodeset.Parse(text, nil)
 	if err != nil {
-		names = nil
+		return nodeSet{defect: err.Error()}
 	}
-	j.sets[text] = names
-	return names
+	s := nodeSet{size: len(names)}
+	stranger := ""
+	for _, name := range names {
+		if n, ok := j.nodes[name]; ok {
+			s.nodes = append(s.nodes, n.Name) // not name: that would be kept too
+		} else if stranger == "" {
+			stranger = name
+		}
+	}
+	switch more := s.size - len(s.nodes) - 1; {
+	case more == 0:
+		s.defect = stranger + " is not in the fleet"
+	case more > 0:
+		s.defect = fmt.Sprintf("%s and %d more are not in the fleet", stranger, more)
+	}
+	return s
 }
 
 // tests judges every test of the plan that is wanted, in the plan's order.

@@ -231,7 +231,8 @@ func TestBounds(t *testing.T) {
 		{ptr(90.0), nil, 89.9999999, evidence.Fail, -1e-7, "n1/gpu0 at size=1GiB: min of bw is 89.9999999 GB/s, below 90 GB/s"},
 		{ptr(89.999999), nil, 89.9999985, evidence.Fail, -5e-7, "n1/gpu0 at size=1GiB: min of bw is 89.9999985 GB/s, below 89.999999 GB/s"},
 		{ptr(90.0), nil, 1.0 / 3, evidence.Fail, 1.0/3 - 90, "n1/gpu0 at size=1GiB: min of bw is 0.333333 GB/s, below 90 GB/s"},
-		{nil, ptr(90.0), 123456789, evidence.Fail, 90 - 123456789, "n1/gpu0 at size=1GiB: min of bw is 123457000 GB/s, over 90 GB/s"},
+		{nil, ptr(90.0), 123456789.5, evidence.Fail, 90 - 123456789.5, "n1/gpu0 at size=1GiB: min of bw is 123457000 GB/s, over 90 GB/s"},
+		{nil, ptr(90.0), 123456789, evidence.Fail, 90 - 123456789, "n1/gpu0 at size=1GiB: min of bw is 123456789 GB/s, over 90 GB/s"},
 		{ptr(1e-5), nil, 0, evidence.Fail, -1e-5, "n1/gpu0 at size=1GiB: min of bw is 0 GB/s, below 1e-05 GB/s"},
 	} {
 		b := gpus(func(t *evidence.Threshold) { t.Min, t.Max = c.low, c.high })
@@ -834,5 +835,69 @@ func TestOpenCellWithoutAFinding(t *testing.T) {
 	v := b.judge()
 	if v.Outcome != evidence.Inconclusive || v.Tests[0].Outcome != evidence.Inconclusive || v.Coverage.Passing != 2 || len(v.Coverage.Open) != 1 {
 		t.Errorf("verdict %+v", v)
+	}
+}
+
+// A few bytes of a plan stand for many nodes: what names more than a judge can
+// hold has no nodes, and says so.
+func TestNodeSetsAreBounded(t *testing.T) {
+	const over = "the nodes of the cell: the plan's node sets name more than 8388608 nodes in all"
+	for repeat, want := range map[int]evidence.Outcome{127: evidence.Pass, 128: evidence.Inconclusive} {
+		b := newBench(65536)
+		b.plan.Tests = []evidence.Test{{Name: "sum", Phase: "node", Scope: evidence.ScopeFleet, Nodes: "n[1-65536]", Repeat: repeat, Thresholds: []evidence.Threshold{fleetBandwidth}}}
+		for r := 1; r <= repeat; r++ {
+			c := evidence.Cell{ID: fmt.Sprintf("sum/set.r%d", r), Test: "sum", Nodes: "n[1-65536]", Repetition: r}
+			b.plan.Cells = append(b.plan.Cells, c)
+			b.cells = append(b.cells, evidence.CellResult{Cell: c, Attempts: []evidence.MeasuredAttempt{attempt(1, measured("bw", "fleet", 100))}})
+		}
+		v := b.judge()
+		if v.Outcome != want {
+			t.Errorf("%d repetitions: %s, want %s", repeat, v.Outcome, want)
+		}
+		if want == evidence.Pass {
+			continue
+		}
+		open := v.Coverage.Open
+		if len(open) != 1 || open[0].Cell != "sum/set.r128" || open[0].Problem.Detail != over {
+			t.Errorf("%d repetitions: %d open cells: %+v", repeat, len(open), open)
+		}
+	}
+}
+
+var fleetBandwidth = evidence.Threshold{
+	Name: "bw", Metric: "bw", Stat: "min", Per: "fleet", Level: "fleet", Subjects: []string{"fleet"}, Unit: "GB/s", Min: ptr(90.0),
+}
+
+// Sets of nodes that the fleet does not have are not kept, however many there
+// are, and a cell that names one is no pass.
+func TestNodesOutsideOfTheFleetAreNotKept(t *testing.T) {
+	b := newBench(2).test("sum", evidence.ScopeFleet, 1, fleetBandwidth)
+	b.cells[0].Attempts[0].Measurements = []evidence.Measurement{measured("bw", "fleet", 100)}
+	if v := b.judge(); v.Outcome != evidence.Pass {
+		t.Fatalf("undamaged: %s", v.Outcome)
+	}
+	b.plan.Cells[0].Nodes = "n[1-2],y[1-65534]"
+	for i := range 40 {
+		b.plan.Cells = append(b.plan.Cells, evidence.Cell{ID: fmt.Sprintf("sum/%d", i), Test: "sum", Nodes: fmt.Sprintf("x%dy[1-65536]", i)})
+	}
+	b.cells[0].Cell = b.plan.Cells[0]
+	v := b.judge()
+	want := evidence.OpenCell{Cell: b.plan.Cells[0].ID, Attempt: 1, Problem: evidence.Problem{
+		Class: evidence.ClassUnmeasured, Detail: "the nodes of the cell: y1 and 65533 more are not in the fleet",
+	}}
+	if v.Outcome != evidence.Inconclusive || len(v.Coverage.Open) != 41 || v.Coverage.Open[0] != want {
+		t.Errorf("%s, %d open, the first %+v", v.Outcome, len(v.Coverage.Open), v.Coverage.Open[0])
+	}
+	j := newJudge(&b.plan, b.cells)
+	tests := j.tests(func(*evidence.Test) bool { return true })
+	kept := 0
+	for _, set := range j.sets {
+		kept += len(set.nodes)
+	}
+	for _, c := range tests[0].cells {
+		kept += len(c.nodes)
+	}
+	if kept != 6 { // the test's set and the first cell's, and that again in the cell
+		t.Errorf("%d names are kept", kept)
 	}
 }

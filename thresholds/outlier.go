@@ -36,7 +36,7 @@ func (x *threshold) compare() *comparison {
 	}
 	result := &comparison{scores: make([][]float64, x.combinations), medians: make([][]float64, x.combinations)}
 	if need := x.plan.MinSamples; len(complete) < need {
-		result.undefined = fmt.Sprintf("mad_z needs %s and has %d", plural(need, "subject"), len(complete))
+		result.undefined = fmt.Sprintf("mad_z needs %s and has %d", evidence.Count(need, "subject"), len(complete))
 		return result
 	}
 	for c := range samples {

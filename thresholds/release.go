@@ -21,15 +21,16 @@ func (j *judge) release(rule *evidence.Release, tests []*test) evidence.ReleaseR
 			reasons = append(reasons, reason)
 		}
 	}
+	set := j.set(rule.Nodes)
 	nodes := map[string]bool{}
-	for _, n := range j.set(rule.Nodes) {
+	for _, n := range set.nodes {
 		nodes[n] = true
-		if _, ok := j.nodes[n]; !ok {
-			hold(evidence.Inconclusive, n+" is not in the fleet")
-		}
 	}
-	if len(nodes) == 0 {
+	switch {
+	case rule.Nodes == "":
 		hold(evidence.Inconclusive, "it names no nodes")
+	case set.defect != "":
+		hold(evidence.Inconclusive, set.defect)
 	}
 	if len(rule.Require) == 0 {
 		hold(evidence.Inconclusive, "it requires no phase")
@@ -44,7 +45,7 @@ func (j *judge) release(rule *evidence.Release, tests []*test) evidence.ReleaseR
 		for _, t := range in {
 			j.releaseTest(t, nodes, covered, hold)
 		}
-		for _, n := range j.set(rule.Nodes) {
+		for _, n := range set.nodes {
 			if !covered[n] && len(in) > 0 {
 				hold(evidence.Inconclusive, fmt.Sprintf("nothing is found about %s in phase %q", n, phase))
 			}
@@ -80,7 +81,7 @@ func (j *judge) releaseTest(t *test, nodes, covered map[string]bool, hold func(e
 		case f.group != nil && f.group.label != "":
 			touched := false
 			for _, n := range t.nodes {
-				if value, ok := j.nodes[n][f.group.label]; ok && value == f.group.value && nodes[n] {
+				if value, ok := j.nodes[n].Labels[f.group.label]; ok && value == f.group.value && nodes[n] {
 					touched, covered[n] = true, true
 				}
 			}

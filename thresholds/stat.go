@@ -6,11 +6,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackproof/rackproof/evidence"
 )
 
 // Stat is a statistic that a threshold can bind, by its name in a runbook:
 //
-//	min max mean median   of all samples of a group
+//	min max mean median   of all samples of a group; a mean that rounding has
+//	                      moved past the least or the greatest sample is that
+//	                      sample
 //	p1 … p99              percentile by nearest rank: sample ceil(q·n/100) of n
 //	count                 number of samples
 //	sum                   of all samples
@@ -128,7 +132,7 @@ func (s Stat) perCombination() bool { return s == StatSpread || s == StatMADZ }
 func (s Stat) of(sorted []float64) (value float64, at int, undefined string) {
 	n := len(sorted)
 	if need := s.Samples(); n < need {
-		return 0, 0, fmt.Sprintf("%s needs %s and has %d", s, plural(need, "sample"), n)
+		return 0, 0, fmt.Sprintf("%s needs %s and has %d", s, evidence.Count(need, "sample"), n)
 	}
 	if q, ok := s.percentile(); ok {
 		at = (q*n+99)/100 - 1
@@ -140,7 +144,7 @@ func (s Stat) of(sorted []float64) (value float64, at int, undefined string) {
 	case StatMax:
 		return finite(sorted[n-1], n-1)
 	case StatMean:
-		return finite(sum(sorted)/float64(n), 0)
+		return finite(mean(sorted), 0)
 	case StatMedian:
 		return finite(median(sorted), (n-1)/2)
 	case StatCount:
@@ -175,6 +179,18 @@ func sum(sorted []float64) float64 {
 		total += x
 	}
 	return total
+}
+
+// mean is the sum by the number of samples, and never outside of them: three
+// samples of 0.1 add up to more than 0.3, and what every sample meets their
+// mean meets too. A sum that is too large for a number stays so.
+func mean(sorted []float64) float64 {
+	n := len(sorted)
+	m := sum(sorted) / float64(n)
+	if math.IsInf(m, 0) {
+		return m
+	}
+	return min(max(m, sorted[0]), sorted[n-1])
 }
 
 func median(sorted []float64) float64 {
@@ -213,11 +229,4 @@ func madScores(medians []float64, resolution float64) (scores []float64, undefin
 		scores[i] = float64(0.6745*(x-middle)) / scale
 	}
 	return scores, ""
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
 }

@@ -18,7 +18,8 @@ type test struct {
 	texts        map[string][]reading // by fact
 	findings     []finding
 	nodes        []string
-	fleet        map[string]map[string]string // labels of every node of the fleet
+	defect       string                   // of its node set
+	fleet        map[string]evidence.Node // every node of the fleet
 }
 
 // reading is one measurement or fact, with where it was made.
@@ -47,6 +48,7 @@ func (r *reading) labels() map[string]string {
 // newTest joins one test with its cells; planned are their indexes in the
 // plan.
 func (j *judge) newTest(plan *evidence.Test, planned []int) *test {
+	set := j.set(plan.Nodes)
 	t := &test{
 		plan:    plan,
 		cells:   make([]*cell, 0, len(planned)),
@@ -55,7 +57,8 @@ func (j *judge) newTest(plan *evidence.Test, planned []int) *test {
 		owned:   map[*subjects][][]int32{},
 		numbers: j.scratch.numbers,
 		texts:   j.scratch.texts,
-		nodes:   j.set(plan.Nodes),
+		nodes:   set.nodes,
+		defect:  set.defect,
 		fleet:   j.nodes,
 	}
 	for _, at := range planned {

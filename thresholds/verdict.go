@@ -259,7 +259,7 @@ func worse(a, b answer) answer {
 // statistic judges the statistic of values, which lack nothing.
 func (x *threshold) statistic(g *group, values []value, need int) answer {
 	if len(values) < need {
-		return answer{outcome: evidence.Inconclusive, source: x.source(values[0].reading), reason: fmt.Sprintf("%s: %s of %s needs %s and has %d", g.name, x.stat, x.plan.Metric, plural(need, "sample"), len(values))}
+		return answer{outcome: evidence.Inconclusive, source: x.source(values[0].reading), reason: fmt.Sprintf("%s: %s of %s needs %s and has %d", g.name, x.stat, x.plan.Metric, evidence.Count(need, "sample"), len(values))}
 	}
 	slices.SortStableFunc(values, func(a, b value) int { return cmp.Compare(a.number, b.number) })
 	x.sorted = x.sorted[:0]

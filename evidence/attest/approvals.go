@@ -38,7 +38,7 @@ func checkApprovals(plan *evidence.Plan, p Policy, present []string) StepResult 
 	}
 	summary := "none required"
 	if n := len(present); n > 0 {
-		summary += fmt.Sprintf("; %d files in approvals/ were not evaluated", n)
+		summary += "; not evaluated: " + evidence.Count(n, "file") + " in approvals/"
 	}
 	return fails.result(3, "approvals", summary)
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/rackproof/rackproof/evidence"
 )
 
 // The codes of failures. They are stable: scripts may match on them.
@@ -121,7 +123,7 @@ func (f *failures) result(step int, name, summary string) StepResult {
 	if f.more > 0 {
 		list = append(list, Failure{
 			Code:    CodeMore,
-			Message: fmt.Sprintf("%d more failures are not listed", f.more),
+			Message: evidence.Count(f.more, "more failure") + " not listed",
 			Next:    "mend what is listed and verify again",
 		})
 	}
@@ -130,7 +132,7 @@ func (f *failures) result(step int, name, summary string) StepResult {
 		summary = list[0].Path + ": " + summary
 	}
 	if n := f.count(); n > 1 {
-		summary = fmt.Sprintf("%d failures, the first: %s", n, summary)
+		summary = fmt.Sprintf("%s, the first: %s", evidence.Count(n, "failure"), summary)
 	}
 	return StepResult{Step: step, Name: name, State: Failed, Summary: summary, Failures: list}
 }

@@ -84,7 +84,7 @@ func joined(err error) []error {
 func (c *signatureCheck) result() StepResult {
 	summary := fmt.Sprintf("signed by %s (key %s, %s); time claimed, not proven", c.signer.Owner, c.signer.Key, c.signer.Fingerprint)
 	if c.env.unevaluated > 0 {
-		summary += fmt.Sprintf("; %d timestamps or log entries not evaluated", c.env.unevaluated)
+		summary += fmt.Sprintf("; timestamps or log entries not evaluated: %d", c.env.unevaluated)
 	}
 	if c.newer {
 		summary += fmt.Sprintf("; a newer minor version (%d): what this build does not know was left alone", c.predicate.Minor)

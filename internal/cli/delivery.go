@@ -12,6 +12,7 @@ import (
 // delivery is what is left to do with a run that was judged and sealed: to
 // sign it, if there is a key, to pack it, and to say so.
 type delivery struct {
+	plan     *evidence.Plan
 	dir      string
 	run      string
 	records  []evidence.Record
@@ -24,7 +25,7 @@ type delivery struct {
 func (d delivery) archive() string { return archivePath(d.dir, d.run, d.records) }
 
 func (d delivery) deliver(ctx context.Context, p *Process) error {
-	again := "the run is judged and sealed; once the cause is mended: rackproof resume " + d.dir
+	again := "the run is judged and sealed; once the cause is mended: " + resumeCommand(d.plan, d.dir)
 	if d.signer != nil {
 		if err := attest.Sign(ctx, d.dir, d.signer); err != nil {
 			return hinted(err, again+" --key FILE")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/internal/diag"
 )
 
@@ -52,11 +53,9 @@ func (p *Process) printFailure(cmd *cobra.Command, out *watchedWriter, err error
 		return nil
 	}
 	return printJSON(out, failureDocument{
-		MediaType: mediaFailure, Exit: exitOf(err), Error: err.Error(), Hints: orEmpty(hints), Diagnostics: orEmpty(diags),
+		MediaType: mediaFailure, Exit: exitOf(err), Error: err.Error(), Hints: evidence.OrEmpty(hints), Diagnostics: evidence.OrEmpty(diags),
 	})
 }
-
-func orEmpty[T any](list []T) []T { return append([]T{}, list...) }
 
 // diagnosticsOf lists the diagnostics of err and of all that it wraps.
 func diagnosticsOf(err error) []diag.Diagnostic {

@@ -103,7 +103,7 @@ func (i *inspection) show(out *reports.Printer) error {
 		lines++
 		out.Line(format, args...)
 	}
-	say("Run       %s, %d records; sealed %t, has a signature %t", i.Run, i.Records, i.Sealed, i.Signed)
+	say("Run       %s, %s; sealed %t, has a signature %t", i.Run, evidence.Count(i.Records, "record"), i.Sealed, i.Signed)
 	say("Plan      %s %s", strings.TrimSpace(i.Name+" "+i.Version), string(i.Plan))
 	say("Runbook   %s", string(i.Runbook))
 	for _, s := range i.Sources {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -54,7 +55,7 @@ func (o *inputOptions) inputs(p *Process, folder string) (runbook.Inputs, error)
 		if err != nil {
 			return in, fail(ExitUsage, fmt.Errorf("--var-file: %w", plainPath(err)))
 		}
-		in.Files = append(in.Files, runbook.VarFile{Name: filepath.Base(path), Bytes: data})
+		in.Files = append(in.Files, runbook.VarFile{Name: path, Bytes: data})
 	}
 	return in, nil
 }
@@ -65,6 +66,38 @@ type compiled struct {
 	plan    *evidence.Plan
 	folder  string // the absolute path of the runbook's folder
 	diags   hcl.Diagnostics
+	files   map[string]*hcl.File // by the names that diags use
+}
+
+// named makes diagnostics name files as the user did. A loader knows names
+// below its folder alone, and two runbooks may have one name in two folders.
+// Files in given are named by the user already.
+func named(diags hcl.Diagnostics, files map[string]*hcl.File, folder string, given []runbook.VarFile) (hcl.Diagnostics, map[string]*hcl.File) {
+	name := func(name string) string {
+		if slices.ContainsFunc(given, func(f runbook.VarFile) bool { return f.Name == name }) {
+			return name
+		}
+		return filepath.Join(folder, name)
+	}
+	in := func(r *hcl.Range) *hcl.Range {
+		if r == nil {
+			return nil
+		}
+		moved := *r
+		moved.Filename = name(r.Filename)
+		return &moved
+	}
+	moved := make(hcl.Diagnostics, 0, len(diags))
+	for _, d := range diags {
+		one := *d
+		one.Subject, one.Context = in(d.Subject), in(d.Context)
+		moved = append(moved, &one)
+	}
+	byName := make(map[string]*hcl.File, len(files))
+	for file := range files {
+		byName[name(file)] = files[file]
+	}
+	return moved, byName
 }
 
 // compile loads and compiles the runbook at path. What is wrong with the
@@ -78,7 +111,12 @@ func (o *inputOptions) compile(p *Process, path string) (*compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	return compileFile(folder, filepath.Base(path), in)
+	c, err := compileFile(folder, filepath.Base(path), in)
+	if err != nil {
+		return nil, err
+	}
+	c.diags, c.files = named(c.diags, c.files, filepath.Dir(path), in.Files)
+	return c, nil
 }
 
 func compileFile(folder, name string, in runbook.Inputs) (*compiled, error) {
@@ -96,6 +134,7 @@ func compileFile(folder, name string, in runbook.Inputs) (*compiled, error) {
 		plan, more := c.runbook.Compile()
 		c.plan, c.diags = plan, append(c.diags, more...)
 	}
+	c.files = c.runbook.Files()
 	return c, nil
 }
 
@@ -103,11 +142,11 @@ func compileFile(folder, name string, in runbook.Inputs) (*compiled, error) {
 // amount to.
 func (c *compiled) explain(p *Process, cmd *cobra.Command) error {
 	if len(c.diags) > 0 {
-		if err := diag.Text(p.Stderr, c.diags, c.runbook.Files(), p.colored(cmd, p.StderrTTY), p.Width); err != nil {
+		if err := diag.Text(p.Stderr, c.diags, c.files, p.colored(cmd, p.StderrTTY), p.Width); err != nil {
 			return err
 		}
 	}
-	return invalid(c.diags, c.runbook.Files())
+	return invalid(c.diags, c.files)
 }
 
 // invalid is the error of diagnostics that hold one.
@@ -115,11 +154,8 @@ func invalid(diags hcl.Diagnostics, files map[string]*hcl.File) error {
 	if !diags.HasErrors() {
 		return nil
 	}
-	text := "the runbook is invalid: 1 error"
-	if n := len(diags.Errs()); n != 1 {
-		text = fmt.Sprintf("the runbook is invalid: %d errors", n)
-	}
-	return &failure{code: ExitUsage, err: errors.New(text), diags: diag.From(diags, files)}
+	err := errors.New("the runbook is invalid: " + evidence.Count(len(diags.Errs()), "error"))
+	return &failure{code: ExitUsage, err: err, diags: diag.From(diags, files)}
 }
 
 // Names inside a plan directory, which `plan --out` writes and `run` reads.
@@ -159,7 +195,11 @@ func compilePlanDir(dir string) (*compiled, error) {
 	planBytes, err := os.ReadFile(filepath.Join(dir, planFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		if isFile(filepath.Join(dir, filepath.FromSlash(evidence.PlanPath))) {
-			return nil, fail(ExitUsage, fmt.Errorf("%s is the directory of a run, and a run begins only once", dir), "to go on with it: rackproof resume "+dir)
+			bundle, err := inspectRun(dir)
+			if err != nil {
+				return nil, err
+			}
+			return nil, fail(ExitUsage, fmt.Errorf("%s is the directory of a run, and a run begins only once", dir), "to go on with it: "+resumeCommand(bundle.Plan, dir))
 		}
 		return nil, fail(ExitUsage, fmt.Errorf("%s is a directory without %s", dir, planFile), "name a runbook file, or a directory that rackproof plan --out has written")
 	}
@@ -181,9 +221,13 @@ func compilePlanDir(dir string) (*compiled, error) {
 	if in.Values == nil {
 		in.Values = make(map[string]json.RawMessage)
 	}
-	c, err := compileFile(filepath.Join(dir, sourceFolder), plan.Path, runbook.Inputs{Values: in.Values, Dir: in.Folder, ToolVersion: version})
-	if err != nil || c.plan == nil {
-		return c, err
+	folder := filepath.Join(dir, sourceFolder)
+	c, err := compileFile(folder, plan.Path, runbook.Inputs{Values: in.Values, Dir: in.Folder, ToolVersion: version})
+	if err != nil {
+		return nil, err
+	}
+	if c.diags, c.files = named(c.diags, c.files, folder, nil); c.plan == nil {
+		return c, nil
 	}
 	again, err := evidence.Encode(c.plan)
 	if err != nil {

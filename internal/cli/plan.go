@@ -2,10 +2,10 @@ package cli
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -67,9 +67,14 @@ func runPlan(p *Process, cmd *cobra.Command, opts *planOptions) error {
 // notEmpty refuses a plan that would judge nothing.
 func notEmpty(plan *evidence.Plan) error {
 	if len(plan.Tests) == 0 || len(plan.Cells) == 0 {
-		return usageError("runbook %s: there is nothing to run: %d tests, %d cells", plan.Name, len(plan.Tests), len(plan.Cells))
+		return usageError("runbook %s: there is nothing to run: %s", plan.Name, sizeOf(len(plan.Tests), len(plan.Cells)))
 	}
 	return nil
+}
+
+// sizeOf is how much there is in a plan.
+func sizeOf(tests, cells int) string {
+	return evidence.Count(tests, "test") + ", " + evidence.Count(cells, "cell")
 }
 
 func showPlan(p *Process, plan *evidence.Plan) error {
@@ -80,7 +85,7 @@ func showPlan(p *Process, plan *evidence.Plan) error {
 	}
 	out.Line("Plan      %s  %s", strings.TrimSpace(plan.Name+" "+plan.Version), string(digest))
 	out.Line("Runbook   %s  %s", plan.Path, string(plan.Runbook))
-	out.Line("Fleet     %s: %d nodes, %s, by executor %q", plan.Fleet.Name, len(plan.Fleet.Nodes), nodeset.Fold(plan.Fleet.NodeNames()), plan.Executor)
+	out.Line("Fleet     %s: %s, %s, by executor %q", plan.Fleet.Name, evidence.Count(len(plan.Fleet.Nodes), "node"), nodeset.Fold(plan.Fleet.NodeNames()), plan.Executor)
 	for _, v := range plan.Variables {
 		mark := ""
 		if v.OffContract {
@@ -89,12 +94,11 @@ func showPlan(p *Process, plan *evidence.Plan) error {
 		out.Line("Variable  %s = %s%s", v.Name, string(v.Value), mark)
 	}
 	phases := estimates(plan)
-	var wall time.Duration
 	for _, phase := range plan.Phases {
 		showPhase(out, plan, phase, phases[phase.Name])
-		wall += phases[phase.Name].wall
 	}
 	out.Line("")
+	showFaults(out, plannedFaults(plan))
 	if names := hazards(plan); len(names) > 0 {
 		out.Line("Hazards, to be allowed by name: --allow %s", strings.Join(names, ","))
 	} else {
@@ -106,7 +110,7 @@ func showPlan(p *Process, plan *evidence.Plan) error {
 	for _, r := range plan.Releases {
 		out.Line("Release   %s: %s; requires %s", r.Name, r.Nodes, strings.Join(r.Require, ", "))
 	}
-	out.Line("Total     %d tests, %d cells, about %s on %d nodes", len(plan.Tests), len(plan.Cells), roughly(wall), len(plan.Fleet.Nodes))
+	out.Line("Total     %s, about %s on %s", sizeOf(len(plan.Tests), len(plan.Cells)), roughly(wallTime(plan, phases)), evidence.Count(len(plan.Fleet.Nodes), "node"))
 	return out.Err
 }
 
@@ -129,6 +133,19 @@ func showPhase(out *reports.Printer, plan *evidence.Plan, phase evidence.Phase, 
 	out.Table(rows)
 }
 
+// showFaults lists what a run will break.
+func showFaults(out *reports.Printer, faults []plannedFault) {
+	if len(faults) == 0 {
+		return
+	}
+	out.Line("Faults, injected by every cell of their test, and again by each further attempt")
+	rows := [][]string{{"TEST", "FAULT", "NODES", "AFTER", "FOR", "INJECTIONS"}}
+	for _, f := range faults {
+		rows = append(rows, []string{f.Test, f.Fault, f.Nodes, f.After.String(), f.For.String(), strconv.Itoa(f.Injections)})
+	}
+	out.Table(rows)
+}
+
 func orDash(text string) string {
 	if text == "" {
 		return "-"
@@ -144,21 +161,26 @@ func planDigest(plan *evidence.Plan) (evidence.Digest, error) {
 	return evidence.DigestOf(doc), nil
 }
 
-// hazards lists the hazards of the plan, sorted.
+// hazards lists the hazards of the plan, sorted, as the runner asks for them:
+// faults of a test that names none go by their kinds.
 func hazards(plan *evidence.Plan) []string {
 	var names []string
 	for _, t := range plan.Tests {
-		if t.Hazard != "" && !slices.Contains(names, t.Hazard) {
+		if t.Hazard != "" {
 			names = append(names, t.Hazard)
+			continue
+		}
+		for _, f := range t.Faults {
+			names = append(names, f.Kind)
 		}
 	}
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
 }
 
 // estimate is what a phase will take.
 type estimate struct {
-	wall      time.Duration
+	wall      float64 // seconds; a time.Duration ends after 292 years, and 400 nodes for a year each are more
 	nodeHours float64
 	cells     map[string]int // by test
 }
@@ -168,38 +190,69 @@ type estimate struct {
 // allows, and than what any one node has to do.
 func estimates(plan *evidence.Plan) map[string]*estimate {
 	type load struct {
-		longest, total time.Duration
-		node           map[string]time.Duration
+		longest, total float64
+		node           map[string]float64
 	}
 	phases := make(map[string]*estimate, len(plan.Phases))
 	loads := make(map[string]*load, len(plan.Phases))
 	for _, phase := range plan.Phases {
 		phases[phase.Name] = &estimate{cells: map[string]int{}}
-		loads[phase.Name] = &load{node: map[string]time.Duration{}}
+		loads[phase.Name] = &load{node: map[string]float64{}}
 	}
 	tests := make(map[string]*evidence.Test, len(plan.Tests))
 	for i := range plan.Tests {
 		t := &plan.Tests[i]
 		tests[t.Name] = t
-		loads[t.Phase].longest = max(loads[t.Phase].longest, t.Duration.Std()*time.Duration(max(t.Repeat, 1)))
+		loads[t.Phase].longest = max(loads[t.Phase].longest, t.Duration.Std().Seconds()*float64(max(t.Repeat, 1)))
 	}
 	for _, c := range plan.Cells {
 		t := tests[c.Test]
 		phase, load, nodes := phases[t.Phase], loads[t.Phase], nodesOf(c)
+		seconds := t.Duration.Std().Seconds()
 		phase.cells[t.Name]++
-		phase.nodeHours += t.Duration.Std().Hours() * float64(len(nodes))
-		load.total += t.Duration.Std()
+		phase.nodeHours += seconds / 3600 * float64(len(nodes))
+		load.total += seconds
 		for _, node := range nodes {
-			load.node[node] += t.Duration.Std()
+			load.node[node] += seconds
 		}
 	}
 	for name, load := range loads {
-		phases[name].wall = max(load.longest, load.total/time.Duration(max(plan.Parallel, 1)))
+		phases[name].wall = max(load.longest, load.total/float64(max(plan.Parallel, 1)))
 		for _, busy := range load.node {
 			phases[name].wall = max(phases[name].wall, busy)
 		}
 	}
 	return phases
+}
+
+// plannedFault is one fault of a test, and how often a run injects it.
+type plannedFault struct {
+	Test  string
+	Fault string // its kind and part
+	Nodes string // folded
+	After evidence.Duration
+	For   evidence.Duration
+	// Injections count each node in each cell: every cell of the test injects
+	// the fault on all of the fault's nodes, whether or not they are its own,
+	// and a further attempt does so again.
+	Injections int
+}
+
+// plannedFaults are those of every test, in the plan's order.
+func plannedFaults(plan *evidence.Plan) []plannedFault {
+	cells := make(map[string]int, len(plan.Tests))
+	for _, c := range plan.Cells {
+		cells[c.Test]++
+	}
+	var faults []plannedFault
+	for _, t := range plan.Tests {
+		for _, f := range t.Faults {
+			faults = append(faults, plannedFault{
+				Test: t.Name, Fault: f.String(), Nodes: nodeset.Fold(f.Nodes), After: f.After, For: f.For, Injections: cells[t.Name] * len(f.Nodes),
+			})
+		}
+	}
+	return faults
 }
 
 // nodesOf lists a cell's nodes; a plan that compiled has only sound node sets.
@@ -214,25 +267,29 @@ func nodesOf(c evidence.Cell) []string {
 	return names
 }
 
-func wallTime(plan *evidence.Plan) time.Duration {
-	var total time.Duration
-	for _, phase := range estimates(plan) {
-		total += phase.wall
+// wallTime is about how many seconds the plan takes: its phases follow each
+// other.
+func wallTime(plan *evidence.Plan, phases map[string]*estimate) float64 {
+	total := 0.0
+	for _, phase := range plan.Phases {
+		total += phases[phase.Name].wall
 	}
 	return total
 }
 
-// roughly is a duration as people say it: "26 h 30 min", "5 min", "20 s".
-func roughly(d time.Duration) string {
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < time.Hour:
-		return fmt.Sprintf("%d min", int(d.Round(time.Minute).Minutes()))
+// roughly is a number of seconds as people say it: "26 h 30 min", "5 min",
+// "20 s".
+func roughly(seconds float64) string {
+	if seconds < 60 {
+		return fmt.Sprintf("%.0f s", math.Floor(seconds))
 	}
-	d = d.Round(time.Minute)
-	if minutes := int(d.Minutes()) % 60; minutes > 0 {
-		return fmt.Sprintf("%d h %d min", int(d.Hours()), minutes)
+	minutes := math.Round(seconds / 60)
+	if minutes < 60 {
+		return fmt.Sprintf("%.0f min", minutes)
 	}
-	return fmt.Sprintf("%d h", int(d.Hours()))
+	hours, rest := math.Floor(minutes/60), math.Mod(minutes, 60)
+	if rest > 0 {
+		return fmt.Sprintf("%.0f h %.0f min", hours, rest)
+	}
+	return fmt.Sprintf("%.0f h", hours)
 }

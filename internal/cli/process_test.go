@@ -127,7 +127,7 @@ func TestOpenFaultKeepsTheVerdictsCode(t *testing.T) {
 	for outcome, want := range map[evidence.Outcome]Exit{
 		evidence.Pass: ExitError, evidence.Fail: ExitFail, evidence.Error: ExitInconclusive, evidence.Inconclusive: ExitInconclusive,
 	} {
-		err := judgedError(evidence.Verdict{Outcome: outcome}, "runs/x", nil, open)
+		err := judgedError(&evidence.Plan{}, evidence.Verdict{Outcome: outcome}, "runs/x", nil, open)
 		if exitOf(err) != want || !errors.Is(err, open) || !slices.Contains(hintsOf(err), "rackproof undo runs/x") {
 			t.Errorf("%s: exit %d, %v, hints %q", outcome, exitOf(err), err, hintsOf(err))
 		}

@@ -119,10 +119,10 @@ func (t *progress) say(m message, word, text string) {
 }
 
 func (t *progress) plan(run, dir string, plan *evidence.Plan, digest evidence.Digest) {
-	wall := wallTime(plan)
+	wall := wallTime(plan, estimates(plan))
 	t.say(message{Type: "plan", Time: t.now(), Run: run, Dir: dir, Plan: &planMessage{
-		Name: plan.Name, Version: plan.Version, Digest: digest, Tests: len(plan.Tests), Cells: len(plan.Cells), Seconds: wall.Seconds(),
-	}}, "plan", fmt.Sprintf("%s  %s  %d tests, %d cells, about %s", strings.TrimSpace(plan.Name+" "+plan.Version), digest, len(plan.Tests), len(plan.Cells), roughly(wall)))
+		Name: plan.Name, Version: plan.Version, Digest: digest, Tests: len(plan.Tests), Cells: len(plan.Cells), Seconds: wall,
+	}}, "plan", fmt.Sprintf("%s  %s  %s, about %s", strings.TrimSpace(plan.Name+" "+plan.Version), digest, sizeOf(len(plan.Tests), len(plan.Cells)), roughly(wall)))
 	t.say(message{Time: t.now()}, "run", dir)
 }
 
@@ -140,7 +140,7 @@ func (t *progress) report(e runner.Progress) {
 			t.say(m, "node", fmt.Sprintf("%s: %s: %s", e.Node, e.Problem.Class, e.Problem.Detail))
 		}
 	case runner.ProgressPhaseStart:
-		t.say(m, "phase", fmt.Sprintf("%s: %d cells", e.Phase, e.Pending))
+		t.say(m, "phase", fmt.Sprintf("%s: %s", e.Phase, evidence.Count(e.Pending, "cell")))
 	case runner.ProgressCellStart:
 		m.Type, m.Pending = "cell_start", &e.Pending
 		t.say(m, "", "")
@@ -225,7 +225,7 @@ func (t *progress) gateLine(e runner.Progress) string {
 		answer = "not met"
 	}
 	t.mu.Lock()
-	counts := fmt.Sprintf("%d cells pass, %d do not", t.passed[e.Phase], t.open[e.Phase])
+	counts := fmt.Sprintf("%d of %d cells pass", t.passed[e.Phase], t.passed[e.Phase]+t.open[e.Phase])
 	t.mu.Unlock()
 	line := fmt.Sprintf("%s: %s: %s", e.Gate.Phase, answer, counts)
 	if e.Gate.Reason != "" {
@@ -263,8 +263,8 @@ func verdictLine(v evidence.Verdict) string {
 		passed += t.Passed
 		cells += t.Cells
 	}
-	return fmt.Sprintf("%s: %d of %d cells pass, %d of %d findings pass, %d cells not measured", v.Outcome, passed, cells,
-		v.Coverage.Passing, v.Coverage.Findings, v.Coverage.Cells-v.Coverage.Measured)
+	return fmt.Sprintf("%s: %d of %d cells pass, %d of %d findings pass, %s not measured", v.Outcome, passed, cells,
+		v.Coverage.Passing, v.Coverage.Findings, evidence.Count(v.Coverage.Cells-v.Coverage.Measured, "cell"))
 }
 
 // diagnostic is a sentence for whoever follows the run.

@@ -94,8 +94,7 @@ func runResume(p *Process, cmd *cobra.Command, opts *resumeOptions) error {
 	}
 	s := &session{
 		p: p, ctx: cmd.Context(), store: store, kind: kind, reach: bundle.Inventory.Reach, retry: retry,
-		allow: opts.execute.allow, unsealed: bundle.Sealed,
-		progress: newProgress(p, store.Plan(), opts.execute.json),
+		unsealed: bundle.Sealed, progress: newProgress(p, store.Plan(), opts.execute.json),
 	}
 	s.progress.plan(store.Run(), opts.dir, store.Plan(), evidence.DigestOf(bundle.PlanBytes))
 	return s.finish(s.execute(cmd.Context(), p, opts.execute), signer)
@@ -126,17 +125,20 @@ func mayGoOn(opts *resumeOptions, plan *evidence.Plan) error {
 
 // resumeSealed does what is left to do with a run that is complete and sealed.
 func resumeSealed(p *Process, cmd *cobra.Command, opts *resumeOptions, bundle *evidence.Bundle, signer attest.Signer) (err error) {
-	d := delivery{dir: opts.dir, run: bundle.Run, records: bundle.Records, signer: signer, signed: bundle.Signed}
+	d := delivery{plan: bundle.Plan, dir: opts.dir, run: bundle.Run, records: bundle.Records, signer: signer, signed: bundle.Signed}
 	undelivered, err := d.undelivered()
 	if err != nil {
 		return err
 	}
 	if !undelivered || bundle.Verdict == nil {
-		hint := "to try lost cells again: rackproof resume " + opts.dir + " --retry lost"
-		if openFaults(bundle.Records) > 0 {
-			hint = "its faults may still be in effect: rackproof undo " + opts.dir
+		var hints []string
+		if bundle.Verdict != nil {
+			hints = retryHints(bundle.Plan, bundle.Verdict.Coverage.Open, opts.dir)
 		}
-		return fail(ExitUsage, fmt.Errorf("%s is complete and sealed: there is nothing to resume", opts.dir), hint)
+		if openFaults(bundle.Records) > 0 {
+			hints = []string{"its faults may still be in effect: rackproof undo " + opts.dir}
+		}
+		return fail(ExitUsage, fmt.Errorf("%s is complete and sealed: there is nothing to resume", opts.dir), hints...)
 	}
 	unlock, err := evidence.LockSealed(opts.dir)
 	if err != nil {
@@ -147,7 +149,7 @@ func resumeSealed(p *Process, cmd *cobra.Command, opts *resumeOptions, bundle *e
 	if err := d.deliver(cmd.Context(), p); err != nil {
 		return err
 	}
-	return verdictError(d.verdict, opts.dir)
+	return verdictError(bundle.Plan, d.verdict, opts.dir)
 }
 
 // somethingToRetry refuses to break a seal, and to give up its signature, for
@@ -250,6 +252,51 @@ func wasStopped(records []evidence.Record) bool {
 		}
 	}
 	return stopped
+}
+
+// resumeCommand is how to go on with the run in dir. It carries the hazards of
+// the plan, because each process is to be allowed them again.
+func resumeCommand(plan *evidence.Plan, dir string, retry ...string) string {
+	command := "rackproof resume " + dir
+	if len(retry) > 0 {
+		command += " --retry " + strings.Join(retry, ",")
+	}
+	if asked := hazards(plan); len(asked) > 0 {
+		command += " --allow " + strings.Join(asked, ",")
+	}
+	return command
+}
+
+// retryHints propose to try open cells again, where another attempt may find
+// what this one lacked: a node that is back, a tool that was installed.
+func retryHints(plan *evidence.Plan, open []evidence.OpenCell, dir string) []string {
+	var retry []string
+	for _, c := range open {
+		name := string(c.Problem.Class)
+		switch {
+		case slices.Contains(lostClasses, c.Problem.Class):
+			name = string(evidence.ClassLost)
+		case !slices.Contains(mendableClasses, c.Problem.Class):
+			continue
+		}
+		if !slices.Contains(retry, name) {
+			retry = append(retry, name)
+		}
+	}
+	if len(retry) == 0 {
+		return nil
+	}
+	slices.Sort(retry)
+	return []string{resumeCommand(plan, dir, retry...)}
+}
+
+// mendableClasses are those beside lostClasses whose cause is in the rack and
+// may be gone at another attempt. Where a gate kept a cell away, or the machine
+// may be another one, a retry is not for us to propose.
+var mendableClasses = []evidence.Class{
+	evidence.ClassAuth, evidence.ClassTimeout, evidence.ClassSignal, evidence.ClassOutputHeldOpen, evidence.ClassLeaseHeld,
+	evidence.ClassToolMissing, evidence.ClassToolVersion, evidence.ClassSudoRefused, evidence.ClassWrongFilesystem, evidence.ClassMountMissing,
+	evidence.ClassNodeDiskFull, evidence.ClassClockOffset,
 }
 
 // lostClasses are the ways in which a node cannot be reached or goes away.

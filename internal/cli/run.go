@@ -156,7 +156,6 @@ type session struct {
 	reach    json.RawMessage
 	kind     runner.Kind
 	retry    []evidence.Class
-	allow    []string
 	unsealed bool // the run was sealed before this process opened it again
 	progress *progress
 	stopper  *stopper
@@ -187,7 +186,7 @@ func begin(p *Process, ctx context.Context, c *compiled, opts *runOptions) (*ses
 	if err != nil {
 		return nil, err
 	}
-	s := &session{p: p, ctx: ctx, store: store, kind: kind, reach: reach, allow: opts.execute.allow, progress: newProgress(p, c.plan, opts.execute.json)}
+	s := &session{p: p, ctx: ctx, store: store, kind: kind, reach: reach, progress: newProgress(p, c.plan, opts.execute.json)}
 	inventory := evidence.Inventory{MediaType: evidence.MediaInventory, Minor: evidence.Minor, Executor: name, Reach: reach, Nodes: []evidence.NodeIdentity{}}
 	if err := store.WriteDocument(evidence.InventoryPath, inventory); err != nil {
 		return nil, errors.Join(err, store.Close())
@@ -227,90 +226,29 @@ func (s *session) finish(ran error, signer attest.Signer) (err error) {
 	}
 	verdict, err := seal(s.store)
 	if err != nil {
-		return errors.Join(ran, hinted(fmt.Errorf("seal %s: %w", s.store.Dir(), err), "nothing measured is lost; once the cause is mended: rackproof resume "+s.store.Dir()))
+		return errors.Join(ran, hinted(fmt.Errorf("seal %s: %w", s.store.Dir(), err), "nothing measured is lost; once the cause is mended: "+s.resume()))
 	}
-	d := delivery{dir: s.store.Dir(), run: s.store.Run(), records: s.store.Records(), signer: signer, verdict: verdict, progress: s.progress}
+	d := delivery{plan: s.store.Plan(), dir: s.store.Dir(), run: s.store.Run(), records: s.store.Records(), signer: signer, verdict: verdict, progress: s.progress}
 	delivered := d.deliver(s.ctx, s.p)
-	return judgedError(verdict, s.store.Dir(), delivered, ran)
+	return judgedError(s.store.Plan(), verdict, s.store.Dir(), delivered, ran)
 }
 
-// judgedError is the error of a run that was judged and sealed, or nil.
-// delivered is what became of its signature and archive, ran the faults that
-// are still in effect.
-func judgedError(verdict evidence.Verdict, dir string, delivered, ran error) error {
-	switch {
-	case ran != nil:
-		// A fault that is still open makes no verdict better: the code stays
-		// the verdict's, and is 1 only where that is a pass.
-		return errors.Join(verdictError(verdict, dir), delivered, hinted(ran, "rackproof undo "+dir))
-	case delivered != nil:
-		return delivered
-	}
-	return verdictError(verdict, dir)
-}
+// resume is the command that goes on with the run.
+func (s *session) resume() string { return resumeCommand(s.store.Plan(), s.store.Dir()) }
 
 // unfinished explains a run that ended before its end.
 func (s *session) unfinished(ran error) error {
-	resume := "rackproof resume " + s.store.Dir()
-	if len(s.allow) > 0 {
-		resume += " --allow " + strings.Join(s.allow, ",")
-	}
 	if s.unsealed {
 		ran = hinted(ran, "the run is not sealed any more: its seal and its signature are kept in run/seals, and the resume that completes it seals it again; --key FILE signs it")
 	}
 	var hazard *runner.HazardError
 	switch {
 	case errors.As(ran, &hazard):
-		return fail(ExitUsage, ran, resume+" --allow "+hazard.Hazard)
+		return fail(ExitUsage, ran, s.resume())
 	case errors.Is(ran, runner.ErrStopped):
-		return fail(s.stopper.exit(), ran, resume)
+		return fail(s.stopper.exit(), ran, s.resume())
 	}
-	return hinted(ran, "nothing measured is lost; once the cause is mended: "+resume)
-}
-
-// verdictError is the error of a verdict that is not a pass, or nil.
-func verdictError(v evidence.Verdict, dir string) error {
-	code := exitOfOutcome(v.Outcome)
-	if code == ExitOK {
-		return nil
-	}
-	hints := []string{"rackproof report " + dir}
-	switch v.Outcome {
-	case evidence.Fail:
-		return fail(code, fmt.Errorf("acceptance failed: %s", firstOpen(v, evidence.Fail)), hints...)
-	case evidence.Error:
-		return fail(code, fmt.Errorf("acceptance is inconclusive, not failed: an instrument of ours broke: %s", firstOpen(v, evidence.Error)), hints...)
-	}
-	if len(v.Coverage.Open) > 0 {
-		hints = append(hints, "rackproof resume "+dir+" --retry lost")
-	}
-	return fail(code, fmt.Errorf("acceptance is inconclusive, not failed: %s", firstOpen(v, evidence.Inconclusive)), hints...)
-}
-
-// firstOpen names what is open: the first, and how many more there are.
-func firstOpen(v evidence.Verdict, outcome evidence.Outcome) string {
-	var open []string
-	for _, c := range v.Coverage.Open {
-		if outcome == evidence.Inconclusive {
-			open = append(open, fmt.Sprintf("nothing measured in %s: %s", c.Cell, c.Problem.Error()))
-		}
-	}
-	for _, f := range v.Findings {
-		if f.Outcome == outcome {
-			text := fmt.Sprintf("%s: %s on %s", f.Test, f.Threshold, f.Subject)
-			if f.Reason != "" {
-				text += ": " + f.Reason
-			}
-			open = append(open, text)
-		}
-	}
-	switch len(open) {
-	case 0:
-		return v.Outcome.String()
-	case 1:
-		return open[0]
-	}
-	return fmt.Sprintf("%s, and %d more", open[0], len(open)-1)
+	return hinted(ran, "nothing measured is lost; once the cause is mended: "+s.resume())
 }
 
 // reach is the executor's configuration with what only the process knows: the

@@ -51,7 +51,7 @@ func runSign(p *Process, cmd *cobra.Command, opts *signOptions) (err error) {
 	}
 	if !bundle.Sealed && !opts.asIs {
 		return fail(ExitUsage, fmt.Errorf("%s is not sealed: it was stopped before its end", opts.dir),
-			"to go on with it: rackproof resume "+opts.dir, "to seal it as it is, inconclusive: rackproof sign "+opts.dir+" --as-is --key "+opts.key.key)
+			"to go on with it: "+resumeCommand(bundle.Plan, opts.dir), "to seal it as it is, inconclusive: rackproof sign "+opts.dir+" --as-is --key "+opts.key.key)
 	}
 	if opts.out != "" {
 		if err := notThere(opts.out); err != nil {

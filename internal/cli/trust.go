@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/evidence/attest"
 	"github.com/rackproof/rackproof/internal/diag"
 	"github.com/rackproof/rackproof/runbook"
@@ -170,13 +171,14 @@ func loadTrust(p *Process, cmd *cobra.Command, path string) (attest.Policy, erro
 		return attest.Policy{}, fail(ExitUsage, fmt.Errorf("--trust %s: %w", path, errors.Unwrap(err)), "rackproof trust init writes a trust policy")
 	}
 	policy, files, diags := runbook.LoadTrust(root.FS(), filepath.Base(path))
+	diags, files = named(diags, files, filepath.Dir(path), nil)
 	if len(diags) > 0 {
 		if err := diag.Text(p.Stderr, diags, files, p.colored(cmd, p.StderrTTY), p.Width); err != nil {
 			return attest.Policy{}, err
 		}
 	}
 	if diags.HasErrors() {
-		return attest.Policy{}, fail(ExitUsage, fmt.Errorf("the trust policy %s is invalid: %d errors", path, len(diags.Errs())))
+		return attest.Policy{}, fail(ExitUsage, fmt.Errorf("the trust policy %s is invalid: %s", path, evidence.Count(len(diags.Errs()), "error")))
 	}
 	if err := policy.Validate(); err != nil {
 		return attest.Policy{}, fail(ExitUsage, fmt.Errorf("the trust policy %s is invalid: %w", path, err))

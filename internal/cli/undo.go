@@ -66,9 +66,9 @@ func runUndo(p *Process, cmd *cobra.Command, dir string) (err error) {
 	undone, err := runner.Undo(ctx, runner.Options{
 		Store: store, Executor: executor, Reach: bundle.Inventory.Reach, Checks: checks.Builtin(), Judge: thresholds.Judge, Progress: progress.report,
 	})
-	out.Line("%d faults undone", undone)
+	out.Line("%s undone", evidence.Count(undone, "fault"))
 	if bundle.Sealed {
-		out.Line("the seal of the run was set aside: seal it again with rackproof resume %s", dir)
+		out.Line("the seal of the run was set aside: seal it again with %s", resumeCommand(bundle.Plan, dir))
 	}
 	if err != nil && ctx.Err() != nil {
 		return errors.Join(fail(watch.exit(), err, "rackproof undo "+dir), out.Err)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"maps"
 	"path/filepath"
 
 	"github.com/hashicorp/hcl/v2"
@@ -55,9 +56,7 @@ func runValidate(p *Process, cmd *cobra.Command, opts *validateOptions) error {
 			return err
 		}
 		all = append(all, c.diags...)
-		for name, file := range c.runbook.Files() {
-			files[name] = file
-		}
+		maps.Copy(files, c.files)
 		if !opts.json {
 			if err := c.explain(p, cmd); err != nil && exitOf(err) != ExitUsage {
 				return err

@@ -90,7 +90,7 @@ func showVerified(out *reports.Printer, r *verify.Report) {
 		out.Line("          ! %s", mark)
 	}
 	if r.Plan != nil {
-		out.Line("Plan      %s %s: %d tests, %d cells", strings.TrimSpace(r.Plan.Name+" "+r.Plan.Version), string(r.Plan.Digest), r.Plan.Tests, r.Plan.Cells)
+		out.Line("Plan      %s %s: %s", strings.TrimSpace(r.Plan.Name+" "+r.Plan.Version), string(r.Plan.Digest), sizeOf(r.Plan.Tests, r.Plan.Cells))
 		out.Line("Runbook   %s", string(r.Plan.Runbook))
 	}
 	out.Line("Run       %s", orUnknown(r.Run))
@@ -132,7 +132,7 @@ func showOpen(out *reports.Printer, v *evidence.Verdict) {
 		}
 		text := ""
 		if f.Observed != nil {
-			text = ": observed " + reports.Exact(*f.Observed) + " " + f.Unit
+			text = ": observed " + reports.WithUnit(reports.Exact(*f.Observed), f.Unit)
 		}
 		if f.Reason != "" {
 			text += ": " + f.Reason

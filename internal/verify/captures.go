@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/evidence/attest"
+	"github.com/rackproof/rackproof/evidence/nodeset"
 )
 
 // accountForCaptures finds captures that the plan asks for and that the
@@ -76,10 +77,17 @@ func captureWhen(dir string) string {
 // nodesOfPhases are the nodes on which an attempt of each phase ended.
 func (l *ledger) nodesOfPhases() map[string][]string {
 	phases := l.phases()
-	cells := nodesOfCells(l.c.plan)
+	sets := make(map[string]string, len(l.c.plan.Cells)) // folded, by cell
+	for _, cell := range l.c.plan.Cells {
+		sets[cell.ID] = cell.Nodes
+	}
 	nodes := make(map[string][]string)
 	for _, key := range l.attempts {
-		nodes[phases[key.cell]] = append(nodes[phases[key.cell]], cells[key.cell]...)
+		names, err := nodeset.Parse(sets[key.cell], nil)
+		if err != nil {
+			continue // said where the plan is read
+		}
+		nodes[phases[key.cell]] = append(nodes[phases[key.cell]], names...)
 	}
 	for phase, list := range nodes {
 		slices.Sort(list)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/evidence/attest"
-	"github.com/rackproof/rackproof/evidence/nodeset"
 )
 
 // maxDocument bounds one document that is read whole, in bytes. The plan of
@@ -47,7 +46,7 @@ func read(fsys fs.FS) *content {
 		c.plan, c.planBytes, c.planErr = document[evidence.Plan](c, evidence.PlanPath, evidence.MediaPlan)
 	}
 	if c.planErr == nil {
-		if c.planErr = checkSize(c.plan); c.planErr != nil {
+		if c.planErr = c.plan.CheckNodes(); c.planErr != nil {
 			c.plan = nil
 		}
 	}
@@ -81,25 +80,6 @@ func checkTests(data []byte) error {
 	// What cannot be decoded is said where it is decoded for good.
 	if err := json.Unmarshal(data, &plan); err == nil && len(plan.Tests) > maxTests {
 		return fmt.Errorf("it has %d tests: at most %d are read", len(plan.Tests), maxTests)
-	}
-	return nil
-}
-
-// maxCellNodes bounds the nodes of all cells together: twice those of all
-// pairs of two thousand nodes. A plan of a few megabytes could ask for so many
-// that no memory holds them, and it is read whoever signed it.
-const maxCellNodes = 1 << 23
-
-func checkSize(p *evidence.Plan) error {
-	nodes := 0
-	for _, cell := range p.Cells {
-		names, err := nodeset.Parse(cell.Nodes, nil)
-		if err != nil {
-			return fmt.Errorf("cell %s: nodes: %w", cell.ID, err)
-		}
-		if nodes += len(names); nodes > maxCellNodes {
-			return fmt.Errorf("its cells have more than %d nodes in all", maxCellNodes)
-		}
 	}
 	return nil
 }

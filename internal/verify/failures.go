@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 
+	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/evidence/attest"
 )
 
@@ -96,18 +97,18 @@ func (s *step) result(summary string) attest.StepResult {
 	switch {
 	case len(s.failures) > 0:
 		if s.more > 0 {
-			r.Failures = append(r.Failures, attest.Failure{Code: attest.CodeMore, Message: fmt.Sprintf("%d more failures are not listed", s.more)})
+			r.Failures = append(r.Failures, attest.Failure{Code: attest.CodeMore, Message: evidence.Count(s.more, "more failure") + " not listed"})
 		}
 		r.State = attest.Failed
 		r.Summary = s.failures[0].Message
 		if n := len(s.failures) + s.more; n > 1 {
-			r.Summary = fmt.Sprintf("%d failures, the first: %s", n, r.Summary)
+			r.Summary = fmt.Sprintf("%s, the first: %s", evidence.Count(n, "failure"), r.Summary)
 		}
 	case len(s.notChecked) > 0:
 		r.State = attest.NotChecked
 		r.Summary = s.notChecked[0]
 		if n := len(s.notChecked); n > 1 {
-			r.Summary = fmt.Sprintf("%s, and %d more reasons", r.Summary, n-1)
+			r.Summary = fmt.Sprintf("%s, and %s", r.Summary, evidence.Count(n-1, "more reason"))
 		}
 	}
 	return r

@@ -32,6 +32,9 @@ type nodeCheck struct {
 	usable map[string]bool // by the newest record of each node
 	known  map[string][]evidence.NodeIdentity
 	ran    bool // an attempt was made
+
+	lastSet   string
+	lastNodes []string
 }
 
 func (n *nodeCheck) fail(where, message, expected, actual string) {
@@ -43,7 +46,10 @@ func (n *nodeCheck) readJournal() {
 	for _, node := range n.c.plan.Fleet.Nodes {
 		fleet[node.Name] = true
 	}
-	nodes := nodesOfCells(n.c.plan)
+	sets := make(map[string]string, len(n.c.plan.Cells)) // folded, by cell
+	for _, cell := range n.c.plan.Cells {
+		sets[cell.ID] = cell.Nodes
+	}
 	for i, r := range n.c.records {
 		at := fmt.Sprintf("%s:%d", evidence.JournalPath, i+1)
 		switch r.Event {
@@ -58,7 +64,7 @@ func (n *nodeCheck) readJournal() {
 			}
 		case evidence.EventAttemptStart:
 			n.ran = true
-			for _, node := range nodes[r.Cell] {
+			for _, node := range n.expand(sets[r.Cell]) {
 				if !n.usable[node] {
 					n.fail(at, "an attempt began on node "+node+", which was not reached and identified before", "a node without a problem", n.standing(node))
 				}
@@ -93,14 +99,17 @@ func (n *nodeCheck) standing(node string) string {
 	return "identified with a problem"
 }
 
-func nodesOfCells(p *evidence.Plan) map[string][]string {
-	nodes := make(map[string][]string, len(p.Cells))
-	for _, cell := range p.Cells {
-		if names, err := nodeset.Parse(cell.Nodes, nil); err == nil {
-			nodes[cell.ID] = names
+// expand reads a folded node set of the plan, which CheckNodes has read before.
+// Attempts of one set follow each other, so the last one is kept.
+func (n *nodeCheck) expand(set string) []string {
+	if n.lastSet != set {
+		names, err := nodeset.Parse(set, nil)
+		if err != nil {
+			names = nil // a cell that the plan does not have
 		}
+		n.lastSet, n.lastNodes = set, names
 	}
-	return nodes
+	return n.lastNodes
 }
 
 // compareMachines applies the runner's own rules of who is who, to what the

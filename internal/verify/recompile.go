@@ -39,7 +39,7 @@ func recompile(c *content, known runbook.Known) attest.StepResult {
 	if compiled != nil {
 		comparePlans(c, compiled, s)
 	}
-	return s.result(fmt.Sprintf("the enclosed runbook compiles to the enclosed plan: %d tests, %d cells", len(c.plan.Tests), len(c.plan.Cells)))
+	return s.result(fmt.Sprintf("the enclosed runbook compiles to the enclosed plan: %s, %s", evidence.Count(len(c.plan.Tests), "test"), evidence.Count(len(c.plan.Cells), "cell")))
 }
 
 // enclosedSources reads the plan's sources and checks each against the plan.

@@ -40,7 +40,7 @@ func rejudge(c *content, results []evidence.CellResult, catalog checks.Catalog) 
 	if onlyShow {
 		return nil, s.result("")
 	}
-	return &verdict, s.result(fmt.Sprintf("judging again gives the enclosed verdict: %s, %d findings", verdict.Outcome, len(verdict.Findings)))
+	return &verdict, s.result(fmt.Sprintf("judging again gives the enclosed verdict: %s, %s", verdict.Outcome, evidence.Count(len(verdict.Findings), "finding")))
 }
 
 func compareVerdicts(c *content, verdict evidence.Verdict, s *step, onlyShow bool) {

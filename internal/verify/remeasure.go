@@ -77,7 +77,7 @@ func remeasure(c *content, known runbook.Known) ([]evidence.CellResult, attest.S
 		s.leave("the bundle was written by a newer minor version of the schema than this build knows")
 	}
 	lines := compareMeasurements(c, results, s, len(unknown) > 0 || c.newer)
-	return results, s.result(fmt.Sprintf("%d measurements and facts derive again from the raw files", lines))
+	return results, s.result(fmt.Sprintf("measurements and facts that derive again from the raw files: %d", lines))
 }
 
 // compareMeasurements compares the enclosed lines with those derived now.

@@ -27,7 +27,7 @@ func release(c *content, o Options, results []evidence.CellResult, verdict *evid
 	r.runbook()
 	summary := "the rules of the trust policy hold"
 	if releases > 0 {
-		summary += fmt.Sprintf(", and %d release rules", releases)
+		summary += ", and " + evidence.Count(releases, "release rule")
 	} else {
 		summary += "; the plan has no release rule"
 	}
