@@ -271,7 +271,7 @@ func (m storageMeasure) fio(step, node string, options []fioOption) (stepOutput,
 	root, err := lastFioDocument(out.stdout)
 	if err != nil {
 		class := evidence.ClassUnparsable
-		if *out.exit.Code == 0 {
+		if *out.exit.Code == 0 && !errors.Is(err, errManyValues) {
 			class = evidence.ClassOutputCut
 		}
 		m.report(node, step, class, "stdout does not end with a whole JSON document: %v%s", err, firstLine(out.stderr))
