@@ -1,10 +1,12 @@
 package checks_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -155,5 +157,89 @@ func TestManyJSONValues(t *testing.T) {
 		if !strings.Contains(m.Missing, text) {
 			t.Errorf("%s is %g, %q", m.Metric, m.Value, m.Missing)
 		}
+	}
+}
+
+// wide is a check of many metrics on many subjects that measures nothing.
+type wide struct {
+	metrics, subjects, labels int
+	measured                  *bool
+}
+
+func (w wide) Spec() checks.Spec {
+	var values []string
+	for i := range w.labels {
+		values = append(values, fmt.Sprint(i))
+	}
+	return checks.Spec{
+		Name: "stub", Version: 1, Scopes: []evidence.Scope{evidence.ScopeNode},
+		Metrics: func(json.RawMessage) []checks.Metric {
+			metrics := make([]checks.Metric, w.metrics)
+			for i := range metrics {
+				metrics[i] = checks.Metric{Name: fmt.Sprintf("m%d", i), Unit: "1", Level: "node"}
+				if w.labels > 0 {
+					metrics[i].Labels = []checks.Label{{Name: "x", Values: values}, {Name: "y", Values: values}}
+				}
+			}
+			return metrics
+		},
+		Subjects: func(evidence.Fleet, []string, evidence.Scope, string, json.RawMessage) []evidence.Subject {
+			subjects := make([]evidence.Subject, w.subjects)
+			for i := range subjects {
+				subjects[i] = evidence.Subject(fmt.Sprintf("n%d", i))
+			}
+			return subjects
+		},
+	}
+}
+
+func (wide) Drive(context.Context, checks.Bench) error { return nil }
+
+func (w wide) Measure(evidence.CellView, fs.FS) ([]evidence.Measurement, []evidence.Fact, error) {
+	*w.measured = true
+	return nil, nil, &evidence.Problem{Class: evidence.ClassNotRun, Detail: "nothing"}
+}
+
+func TestManyMeasurementsAreRefused(t *testing.T) {
+	for _, test := range []struct {
+		metrics, subjects, labels int
+		refused                   bool
+	}{
+		{1024, 1024, 0, false},
+		{1025, 1024, 0, true},
+		{1, 1<<20 + 1, 0, true},
+		{16, 64, 32, false},
+		{17, 64, 32, true},
+		{1, 1, 1 << 10, false},
+		{1, 1, 1 << 16, true}, // 1<<32 of the labels alone
+		{4096, 0, 1 << 10, false},
+	} {
+		measured := false
+		a := checktest.Measure(wide{test.metrics, test.subjects, test.labels, &measured}, stubView(), fstest.MapFS{})
+		if measured == test.refused {
+			t.Errorf("%+v: measured: %v", test, measured)
+		}
+		if test.refused {
+			wantProblem(t, a, evidence.ClassUnparsable, "more than 1048576 measurements")
+		} else {
+			wantClasses(t, a, evidence.ClassNotRun)
+		}
+	}
+}
+
+// A metric more on the same subjects costs no set of its own: sets of 1,000
+// subjects for 1,000 metrics took 80 MiB.
+func TestMetricsShareTheirSubjects(t *testing.T) {
+	measured := false
+	check := wide{metrics: 1000, subjects: 1000, measured: &measured}
+	plan := &evidence.Plan{Tests: []evidence.Test{stubView().Test}}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	checks.MeasureAttempt(checks.Catalog{check}, plan, evidence.Cell{Test: "t", Nodes: "n1"}, evidence.MeasuredAttempt{}, fstest.MapFS{})
+	runtime.ReadMemStats(&after)
+	// The lists of subjects and their names are made and dropped: 1,000 times
+	// 1,000 of 16 and 8 bytes each, and a little.
+	if used := after.TotalAlloc - before.TotalAlloc; used > 48<<20 || !measured {
+		t.Errorf("%d MiB were allocated, want at most 48", used>>20)
 	}
 }
