@@ -416,7 +416,7 @@ func (m burnMeasure) logSource(out stepOutput, log burnLog) string {
 
 // burnSample is the state of the node's clocks.
 type burnSample struct {
-	start       float64 // seconds since the attempt began
+	start, end  float64 // of the reading, in seconds since the attempt began
 	uptime      float64 // seconds
 	busy, total float64 // CPU time since boot, in ticks
 	line        int
@@ -464,6 +464,18 @@ func readSample(text string) (burnSample, bool) {
 	return s, missing == ""
 }
 
+// outran reports whether the node's clock went further than the runner's, since
+// the sample before or since the first of those without a gap. A reading is
+// somewhere between its start and its end, and in hundredths of a second.
+// chronyd sets a clock right by slewing it, by up to a twelfth (maxslewrate in
+// chrony.conf(5)), and here on both machines; but only until it is right, which
+// is taken to be within a second each, and apart from that by the 500 ppm of
+// adjtimex(2) at most.
+func (s burnSample) outran(before, first burnSample) bool {
+	step := s.uptime-before.uptime > 1.18*(s.end-before.start)+0.02
+	return step || s.uptime-first.uptime > 1.001*(s.end-first.start)+2.02
+}
+
 // samples reduces the samples in one pass: a soak of days has a few hundred
 // thousand of them.
 func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
@@ -472,8 +484,9 @@ func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
 	from, to := burn.Start.Sub(begin).Seconds(), burn.End.Sub(begin).Seconds()
 	known := burn.Class != ""
 
-	var last *burnSample
+	var last, first *burnSample // first: of those without a gap between them
 	var hours float64
+	fast := false
 	lowest, lowestLine := 101.0, 0
 	var bad, lost *evidence.Problem
 	total, failures := 0, 0
@@ -499,7 +512,10 @@ func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
 			last = nil
 			return
 		}
-		sample.start, sample.line = p.Start, line
+		sample.start, sample.end, sample.line = p.Start, p.End, line
+		if first == nil {
+			first = &sample
+		}
 		if count == 0 {
 			firstStart = p.Start
 		}
@@ -514,6 +530,14 @@ func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
 				}
 			case elapsed > 3*period.Seconds()+1 || ticks == 0:
 				// Nobody looked: it is neither load nor its absence.
+				first = &sample
+			case sample.outran(*before, *first):
+				fast = true
+				if bad == nil {
+					bad = &evidence.Problem{Node: node, Step: sampleStep, Class: evidence.ClassUnparsable, Detail: fmt.Sprintf(
+						"sample %d: the node's uptime went %.2f s in %.2f s of ours, and %.2f s in %.2f s since sample line %d: its clock runs too fast to tell hours by",
+						p.N, elapsed, sample.end-before.start, sample.uptime-first.uptime, sample.end-first.start, first.line)}
+				}
 			default:
 				busy := 100 * (sample.busy - before.busy) / ticks
 				// Two periods at each end are the start and the end of the
@@ -544,7 +568,7 @@ func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
 	source := func(format string, args ...any) string {
 		return evidence.StepDir(sampleStep, node) + "/stdout:" + fmt.Sprintf(format, args...)
 	}
-	if count > 1 {
+	if count > 1 && !fast {
 		// Load that was seen was there, in a list that was cut as well.
 		m.number(node, "hours_under_load", nil, reading{value: hours, source: source("1-%d", count)})
 	}
