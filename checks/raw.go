@@ -192,9 +192,10 @@ func (m *collector) absent(node string) (class evidence.Class, why string) {
 	return evidence.ClassNotRun, ""
 }
 
-// wholeLimit is the most that is read of one file at once, in bytes. Of the
-// tools that a check knows none prints a hundredth of it; what a parser makes
-// of a text takes many times its length.
+// wholeLimit is the most that is read of one file at once, in bytes. The
+// longest that a check reads is a kernel log, which is a ring of some MiB, or
+// the records of a probe; and what a parser makes of a text takes many times
+// its length.
 const wholeLimit = 64 << 20
 
 // tooLongError is a file over wholeLimit; its text is what such a file has.
