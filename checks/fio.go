@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,6 +83,9 @@ func (p storageParams) load() fioProfile {
 	}
 	return load
 }
+
+// syncs reports whether an fsync follows each write.
+func (l fioProfile) syncs() bool { return strings.HasPrefix(l.latency, "sync/") }
 
 func (l fioProfile) async() bool { return l.engine == "libaio" || l.engine == "io_uring" }
 
@@ -171,23 +176,63 @@ func (m storageMeasure) client(step, node string) (fioClient, bool) {
 		// A 99th percentile of fewer than 100 is their maximum at best.
 		client.p99.missing = token("(" + strconv.FormatFloat(samples.value, 'g', -1, 64) + " samples, 100 needed)")
 	}
-	for _, latency := range []struct {
-		what string
-		reading
-	}{{"mean", client.mean}, {"99th percentile", client.p99}} {
-		if latency.missing == "" && latency.value < 0 {
-			m.report(node, step, evidence.ClassUnparsable, "the %s of the latency is %g ms, and nothing ends before it began", latency.what, latency.value)
-			return fioClient{}, false
-		}
+	if !m.latency(step, node, load.latency, client.p99.missing == "", number) {
+		return fioClient{}, false
 	}
 	return client, m.plausible(step, node, load, number)
+}
+
+// fio's percentiles are the middles of the buckets of a histogram, 64 to each
+// power of two, so one is off by a 128th at most; the last bucket begins below
+// 2^34 ns and has everything above (FIO_IO_U_PLAT_BITS and _GROUP_NR in its
+// stat.h, from 3.0 to 3.42).
+const (
+	bucketError = 1.0 / 128
+	lastBucket  = (1<<34 - 1<<27) / 1e6 // ms
+)
+
+// latency holds fio's numbers of one latency against each other.
+func (m storageMeasure) latency(step, node, object string, withP99 bool, number func(string) reading) bool {
+	names := []string{"min", "mean", "max"}
+	if withP99 {
+		names = append(names, "percentile/99.000000")
+	}
+	values := make([]float64, 4)
+	for i, name := range names {
+		r := number(object + "/" + name)
+		if r.missing != "" {
+			m.report(node, step, evidence.ClassUnparsable, "fio printed no %s/%s: %s", object, name, r.missing)
+			return false
+		}
+		values[i] = r.dividedBy(1e6).value
+	}
+	least, mean, most, p99 := values[0], values[1], values[2], values[3]
+	bad := func(format string, args ...any) bool {
+		m.report(node, step, evidence.ClassUnparsable, object+": "+format, args...)
+		return false
+	}
+	const rounded = 1e-6 // of a mean that was added up in floating point
+	switch {
+	case least < 0:
+		return bad("the least is %g ms, and nothing ends before it began", least)
+	case mean < least*(1-rounded) || mean > most*(1+rounded):
+		return bad("the mean is %g ms, and not between the least, %g, and the largest, %g", mean, least, most)
+	case !withP99:
+		return true
+	case p99 < min(least, lastBucket)*(1-bucketError) || p99 > most*(1+bucketError):
+		return bad("the 99th percentile is %g ms, and not between the least, %g, and the largest, %g", p99, least, most)
+	case p99 < lastBucket && mean > (0.99*p99*(1+bucketError)+0.01*most)*(1+rounded):
+		// 99 of 100 are at most the percentile, and one is at most the largest.
+		return bad("the mean is %g ms, and a 99th percentile of %g with a largest of %g leaves no room for it", mean, p99, most)
+	}
+	return true
 }
 
 // plausible holds fio's numbers against each other.
 func (m storageMeasure) plausible(step, node string, load fioProfile, number func(string) reading) bool {
 	direction := load.direction + "/"
 	values := make(map[string]float64)
-	for _, name := range []string{"io_bytes", "bw_bytes", "iops", "runtime", "total_ios", "drop_ios", "lat_ns/mean"} {
+	for _, name := range []string{"io_bytes", "bw_bytes", "iops", "runtime", "total_ios", "drop_ios", "lat_ns/mean", "clat_ns/mean"} {
 		r := number(direction + name)
 		if r.missing != "" {
 			m.report(node, step, evidence.ClassUnparsable, "fio printed no %s%s: %s", direction, name, r.missing)
@@ -218,18 +263,36 @@ func (m storageMeasure) plausible(step, node string, load fioProfile, number fun
 	// Little's law: requests in flight = rate × time in the system (Little
 	// 1961). More than was asked cannot be; less means that the latency or
 	// the rate is wrong, if the queue was full all the time.
-	if !load.async() {
-		return true
-	}
 	inFlight := values["iops"] * values["lat_ns/mean"] / 1e9
-	limit := float64(load.jobs * load.iodepth)
+	limit := float64(load.jobs)
+	if load.async() {
+		limit *= float64(load.iodepth)
+	}
+	if load.syncs() {
+		// A job waits for its write and then for the fsync after it.
+		syncs, mean := number("sync/lat_ns/N"), number("sync/lat_ns/mean")
+		if missing := syncs.missing + mean.missing; missing != "" {
+			return bad("fio printed no latencies of its fsyncs: %s", missing)
+		}
+		if math.Abs(syncs.value-values["total_ios"]) > 0.05*values["total_ios"]+float64(load.jobs) {
+			return bad("fio did %g fsyncs after %g writes, where one after each was asked", syncs.value, values["total_ios"])
+		}
+		inFlight += syncs.value / ran * mean.value / 1e9
+	}
 	if inFlight > 1.1*limit {
 		return bad("iops × mean latency is %.1f requests in flight and only %g were asked (Little's law)", inFlight, limit)
 	}
-	if full := number("iodepth_level/" + depthBucket(load.iodepth)); full.missing != "" {
-		return bad("fio printed no iodepth_level: %s", full.missing)
-	} else if full.value >= 90 && inFlight < leastInFlight*limit {
-		return bad("iops × mean latency is %.1f requests in flight although %g %% of the time the queue of %g was full (Little's law)", inFlight, full.value, limit)
+	if load.async() {
+		if full := number("iodepth_level/" + depthBucket(load.iodepth)); full.missing != "" {
+			return bad("fio printed no iodepth_level: %s", full.missing)
+		} else if full.value >= 90 && inFlight < leastInFlight*limit {
+			return bad("iops × mean latency is %.1f requests in flight although %g %% of the time the queue of %g was full (Little's law)", inFlight, full.value, limit)
+		}
+	}
+	// A request is submitted, which lat_ns has too, and then completed. The
+	// hundredth is for requests that only one of the two means has.
+	if completion, total := values["clat_ns/mean"], values["lat_ns/mean"]; completion > 1.01*total {
+		return bad("completion took %g ms and the whole request %g ms", completion/1e6, total/1e6)
 	}
 	return true
 }
@@ -271,7 +334,7 @@ func (m storageMeasure) fio(step, node string, options []fioOption) (stepOutput,
 	root, err := lastFioDocument(out.stdout)
 	if err != nil {
 		class := evidence.ClassUnparsable
-		if *out.exit.Code == 0 {
+		if *out.exit.Code == 0 && !errors.Is(err, errManyValues) {
 			class = evidence.ClassOutputCut
 		}
 		m.report(node, step, class, "stdout does not end with a whole JSON document: %v%s", err, firstLine(out.stderr))
@@ -313,26 +376,35 @@ func (m storageMeasure) fio(step, node string, options []fioOption) (stepOutput,
 	return out, root, true
 }
 
+// The first fio whose JSON has all that is read here: latencies in ns are of
+// 3.0, bw_bytes of 3.2, sync of 3.4, and the number N of a latency's requests
+// of 3.18 (stat.c at the tags of its repository).
+const fioMajor, fioMinor = 3, 18
+
+// fioRelease is a release, or a build between two: fio-3.36-64-gab12.
+var fioRelease = regexp.MustCompile(`^fio-((\d{1,4})\.(\d{1,4})(?:[.-].*)?)$`)
+
 // release reports which fio wrote the document; of the largest round it is a
 // fact.
 func (m storageMeasure) release(out stepOutput, root any) bool {
 	text, missing := jsonText(lookup(root, "fio version"))
-	release, named := strings.CutPrefix(text, "fio-")
-	major, _, dotted := strings.Cut(release, ".")
-	number, err := strconv.Atoi(major)
+	match := fioRelease.FindStringSubmatch(text)
 	switch {
 	case missing != "":
 		m.report(out.node, out.step, evidence.ClassUnparsable, "fio printed no version: %s", missing)
 		return false
-	case !named || !dotted || err != nil:
+	case match == nil:
 		m.report(out.node, out.step, evidence.ClassUnparsable, "fio's version is not one such as fio-3.33: %q", token(text))
 		return false
-	case number < 3:
-		m.report(out.node, out.step, evidence.ClassToolVersion, "%s prints latencies in another unit: install fio 3 or newer", text)
+	}
+	major, _ := strconv.Atoi(match[2]) // at most four digits, by the pattern
+	minor, _ := strconv.Atoi(match[3])
+	if major < fioMajor || major == fioMajor && minor < fioMinor {
+		m.report(out.node, out.step, evidence.ClassToolVersion, "%s does not print how many requests a latency is of: install fio %d.%d or newer", text, fioMajor, fioMinor)
 		return false
 	}
 	if out.step == roundStep(m.params.largest()) {
-		m.fact("fio_version", out.node, release, "", out.at("/fio version"))
+		m.fact("fio_version", out.node, match[1], "", out.at("/fio version"))
 	}
 	return true
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -285,47 +286,84 @@ var (
 	// but a letter counts as a value, so that a row with "nan" is still a row.
 	stressRow    = regexp.MustCompile(`^([a-z0-9-]+) +(\S+) +(\S+) +\S+ +\S+ +(\S+) +[^a-z (]\S*( +[0-9.]+)*$`)
 	stressFailed = regexp.MustCompile(`^([a-z0-9-]+)(?: instance (\d+))?\b`)
+	// Up to 0.15 the process comes first and then the stressor; one line is
+	// one worker.
+	stressDied = regexp.MustCompile(`^(?:process |[a-z0-9-]+: ).*terminated with an error`)
+	// How many workers ended how, since 0.15.07: "failed: 1: cpu (1)".
+	stressSummary = regexp.MustCompile(`^(skipped|failed|metrics untrustworthy): (\d{1,9})(?:$|:)`)
+	// A line of the table of metrics, or of more about them, which 0.13 prints
+	// after the closing line.
+	stressMetric = regexp.MustCompile(`^(?:stressor +bogo ops| +\(secs\)|(?:` + strings.Join(burnStressors, "|") + `) +[0-9])`)
 )
 
+// burnRow is the rate of a stressor and for how long it ran, in seconds.
+type burnRow struct {
+	reading
+	real float64
+}
+
 // burnLog is stress-ng's log, from whichever stream it is on: releases before
-// 0.15.08 use stderr, newer ones stdout.
+// 0.15.08 use stderr, newer ones stdout. Failures are on either.
 type burnLog struct {
-	name   string // stdout or stderr
-	rows   map[string]reading
-	failed map[string]bool // the workers that it found failed
-	lines  int
+	name    string // stdout or stderr
+	rows    map[string]burnRow
+	failed  map[string]bool // the workers that it found failed
+	died    map[string]bool // what it said of those that ended with an error
+	summary map[string]int  // workers, by how they ended
+	lines   int
 	// closing is the word of the last line: successful, unsuccessful, or
 	// empty where there is none.
 	closing string
 }
 
+// failures is how many workers failed. One that found a wrong result is named
+// by its instance, again by its process when it ends, and is one of those that
+// are counted at last: so it is the largest of the three.
+func (l burnLog) failures() int {
+	return max(len(l.failed), len(l.died), l.summary["failed"])
+}
+
 func readBurnLog(name string, text []byte, source func(line int) string) burnLog {
-	log := burnLog{name: name, rows: make(map[string]reading), failed: make(map[string]bool)}
+	log := burnLog{
+		name: name, rows: make(map[string]burnRow),
+		failed: make(map[string]bool), died: make(map[string]bool), summary: make(map[string]int),
+	}
 	for line := range strings.Lines(string(text)) {
 		log.lines++
 		whole := strings.HasSuffix(line, "\n")
 		match := stressLine.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
-		log.closing = ""
 		if match == nil || !whole {
+			log.closing = ""
 			continue
 		}
 		kind, message := match[1], match[2]
+		tells := kind == "metrc" || kind == "info"
+		if !tells || !stressMetric.MatchString(message) {
+			log.closing = ""
+		}
 		if kind == "fail" {
 			// Without an instance one line is one failure of its stressor.
 			if who := stressFailed.FindStringSubmatch(message); who != nil {
 				log.failed[who[1]+" "+who[2]] = true
 			}
 		}
+		if kind == "error" && stressDied.MatchString(message) {
+			log.died[message] = true
+		}
+		if count := stressSummary.FindStringSubmatch(message); kind == "info" && count != nil {
+			n, _ := strconv.Atoi(count[2]) // at most nine digits, by its pattern
+			log.summary[count[1]] = max(log.summary[count[1]], n)
+		}
 		if closing := stressClosing.FindStringSubmatch(message); closing != nil {
 			log.closing = closing[1] + "successful"
 		}
-		if row := stressRow.FindStringSubmatch(message); (kind == "metrc" || kind == "info") && row != nil && slices.Contains(burnStressors, row[1]) {
-			r := reading{source: source(log.lines)}
-			var ops, real float64
+		if row := stressRow.FindStringSubmatch(message); tells && row != nil && slices.Contains(burnStressors, row[1]) {
+			r := burnRow{reading: reading{source: source(log.lines)}}
+			var ops float64
 			for _, field := range []struct {
 				into *float64
 				text string
-			}{{&ops, row[2]}, {&real, row[3]}, {&r.value, row[4]}} {
+			}{{&ops, row[2]}, {&r.real, row[3]}, {&r.value, row[4]}} {
 				value, missing := parseNumber(field.text)
 				if *field.into = value; missing != "" {
 					r.missing = missing
@@ -333,9 +371,9 @@ func readBurnLog(name string, text []byte, source func(line int) string) burnLog
 			}
 			switch {
 			case r.missing != "":
-			case ops <= 0 || real <= 0 || r.value <= 0:
+			case ops <= 0 || r.real <= 0 || r.value <= 0:
 				r.missing = token(fmt.Sprintf("(%s operations in %s s)", row[2], row[3]))
-			case differ(r.value*real, ops, 0.1) && real >= 1:
+			case differ(r.value*r.real, ops, 0.1) && r.real >= 1:
 				r.missing = token(fmt.Sprintf("(%s a second for %s s is not %s)", row[4], row[3], row[2]))
 			}
 			if _, twice := log.rows[row[1]]; twice {
@@ -353,39 +391,55 @@ func (m burnMeasure) burn(node string) (evidence.Exit, bool) {
 	// 2: a stressor failed, 4: one is not implemented, 5: one was killed,
 	// 6: one exited, 7: untrustworthy metrics (stress-ng's man page).
 	out, ok := m.step(burnStep, node, 0, 2, 3, 4, 5, 6, 7)
-	log := m.log(out)
+	log, source := m.log(out)
+	count := func(failures int) {
+		m.number(node, "failed_stressors", nil, reading{value: float64(failures), source: source})
+	}
+	refuse := func(class evidence.Class, format string, args ...any) (evidence.Exit, bool) {
+		m.report(node, burnStep, class, format, args...)
+		if n := log.failures(); n > 0 {
+			count(n) // what failed has failed, however the attempt ended
+		}
+		return out.exit, false
+	}
 	if !ok {
-		// What failed has failed, however the attempt ended.
-		if n := len(log.failed); n > 0 {
-			m.number(node, "failed_stressors", nil, reading{value: float64(n), source: m.logSource(out, log)})
+		if n := log.failures(); n > 0 {
+			count(n)
 		}
 		return out.exit, false
 	}
 	code := *out.exit.Code
+	// A run in which workers were skipped (3) or miscounted (7) is a
+	// successful one to stress-ng, in all releases from 0.13 to 0.22.
+	successful := code == 0 || code == 3 || code == 7
 	switch {
 	case log.closing == "":
-		m.report(node, burnStep, evidence.ClassOutputCut, "stress-ng's log does not end with \"run completed\": it ended early or was cut")
-		return out.exit, false
-	case (code == 0) != (log.closing == "successful"):
-		m.report(node, burnStep, evidence.ClassUnparsable, "exit status %d does not go with a run that was %s", code, log.closing)
-		return out.exit, false
+		return refuse(evidence.ClassOutputCut, "stress-ng's log does not end with \"run completed\": it ended early or was cut")
+	case successful != (log.closing == "successful"):
+		return refuse(evidence.ClassUnparsable, "exit status %d does not go with a run that was %s", code, log.closing)
 	case code == 3 || code == 4:
-		m.report(node, burnStep, evidence.ClassExit, "exit status %d: a stressor could not run on this node", code)
-		return out.exit, false
+		return refuse(evidence.ClassExit, "exit status %d: a stressor could not run on this node", code)
+	case log.summary["skipped"] > 0:
+		return refuse(evidence.ClassExit, "stress-ng skipped workers (%d): a stressor could not run on this node", log.summary["skipped"])
 	}
-	failed := len(log.failed)
+	failures := log.failures()
 	if log.closing != "successful" {
-		failed = max(failed, 1)
+		failures = max(failures, 1)
 	}
-	m.number(node, "failed_stressors", nil, reading{value: float64(failed), source: m.logSource(out, log)})
+	count(failures)
 
 	// The command is asked for a little more than the test's duration, and the
 	// runner may see its start late on a busy machine.
 	asked := m.view.Test.Duration.Std()
+	ran := out.exit.End.Sub(out.exit.Start)
 	sound := true
-	if ran := out.exit.End.Sub(out.exit.Start); ran < asked-asked/50 {
+	if ran < asked-asked/50 {
 		m.report(node, burnStep, evidence.ClassUnparsable, "stress-ng ran %s of the %s asked", ran.Round(time.Millisecond), asked)
 		sound = false
+	}
+	if n := log.summary["metrics untrustworthy"]; n > 0 || code == 7 {
+		m.report(node, burnStep, evidence.ClassUnparsable, "stress-ng says that its metrics are not to be trusted (workers: %d, exit status %d)", n, code)
+		return out.exit, false
 	}
 	for _, stressor := range m.params.Stressors {
 		row, ok := log.rows[stressor]
@@ -393,30 +447,58 @@ func (m burnMeasure) burn(node string) (evidence.Exit, bool) {
 			m.report(node, burnStep, evidence.ClassUnparsable, "stress-ng printed no metrics of %s, so it did not run", stressor)
 			continue
 		}
-		m.number(node, "bogo_ops_rate", map[string]string{"stressor": stressor}, row)
+		// Real time is the mean of the workers. On a busy node they start
+		// late and end late, and the node may set its clock meanwhile.
+		limit, odd := m.params.seconds(asked), ""
+		switch {
+		case row.missing != "":
+		case row.real < 0.9*float64(limit)-1:
+			odd = fmt.Sprintf("%g s of the %d s asked", row.real, limit)
+		case row.real > 1.1*ran.Seconds()+1:
+			odd = fmt.Sprintf("%g s in a command of %.1f s", row.real, ran.Seconds())
+		}
+		if odd != "" {
+			row.missing = token("(ran " + odd + ")")
+			if failures == 0 { // a worker that failed may end early
+				m.report(node, burnStep, evidence.ClassUnparsable, "stress-ng ran %s for %s", stressor, odd)
+				sound = false
+			}
+		}
+		m.number(node, "bogo_ops_rate", map[string]string{"stressor": stressor}, row.reading)
 	}
 	return out.exit, sound
 }
 
-func (m burnMeasure) log(out stepOutput) burnLog {
-	source := func(name string) func(int) string {
-		return func(line int) string {
+// log reads both streams. It is the one with the result, and has the failures
+// of both; source is where these are.
+func (m burnMeasure) log(out stepOutput) (log burnLog, source string) {
+	read := func(name string, text []byte) burnLog {
+		return readBurnLog(name, text, func(line int) string {
 			return fmt.Sprintf("%s/%s:%d", evidence.StepDir(out.step, out.node), name, line)
-		}
+		})
 	}
-	if log := readBurnLog("stdout", out.stdout, source("stdout")); log.closing != "" || len(log.rows) > 0 || len(log.failed) > 0 {
-		return log
+	place := func(l burnLog) string {
+		return fmt.Sprintf("%s/%s:1-%d", evidence.StepDir(out.step, out.node), l.name, l.lines)
 	}
-	return readBurnLog("stderr", out.stderr, source("stderr"))
-}
-
-func (m burnMeasure) logSource(out stepOutput, log burnLog) string {
-	return fmt.Sprintf("%s/%s:1-%d", evidence.StepDir(out.step, out.node), log.name, log.lines)
+	log, other := read("stdout", out.stdout), read("stderr", out.stderr)
+	if log.closing == "" && len(log.rows) == 0 {
+		log, other = other, log
+	}
+	source = place(log)
+	if other.failures() > 0 {
+		source += " (and " + place(other) + ")"
+	}
+	maps.Copy(log.failed, other.failed)
+	maps.Copy(log.died, other.died)
+	for how, n := range other.summary {
+		log.summary[how] = max(log.summary[how], n)
+	}
+	return log, source
 }
 
 // burnSample is the state of the node's clocks.
 type burnSample struct {
-	start       float64 // seconds since the attempt began
+	start, end  float64 // of the reading, in seconds since the attempt began
 	uptime      float64 // seconds
 	busy, total float64 // CPU time since boot, in ticks
 	line        int
@@ -464,6 +546,18 @@ func readSample(text string) (burnSample, bool) {
 	return s, missing == ""
 }
 
+// outran reports whether the node's clock went further than the runner's, since
+// the sample before or since the first of those without a gap. A reading is
+// somewhere between its start and its end, and in hundredths of a second.
+// chronyd sets a clock right by slewing it, by up to a twelfth (maxslewrate in
+// chrony.conf(5)), and here on both machines; but only until it is right, which
+// is taken to be within a second each, and apart from that by the 500 ppm of
+// adjtimex(2) at most.
+func (s burnSample) outran(before, first burnSample) bool {
+	step := s.uptime-before.uptime > 1.18*(s.end-before.start)+0.02
+	return step || s.uptime-first.uptime > 1.001*(s.end-first.start)+2.02
+}
+
 // samples reduces the samples in one pass: a soak of days has a few hundred
 // thousand of them.
 func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
@@ -472,8 +566,9 @@ func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
 	from, to := burn.Start.Sub(begin).Seconds(), burn.End.Sub(begin).Seconds()
 	known := burn.Class != ""
 
-	var last *burnSample
+	var last, first *burnSample // first: of those without a gap between them
 	var hours float64
+	fast := false
 	lowest, lowestLine := 101.0, 0
 	var bad, lost *evidence.Problem
 	total, failures := 0, 0
@@ -499,7 +594,10 @@ func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
 			last = nil
 			return
 		}
-		sample.start, sample.line = p.Start, line
+		sample.start, sample.end, sample.line = p.Start, p.End, line
+		if first == nil {
+			first = &sample
+		}
 		if count == 0 {
 			firstStart = p.Start
 		}
@@ -514,6 +612,14 @@ func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
 				}
 			case elapsed > 3*period.Seconds()+1 || ticks == 0:
 				// Nobody looked: it is neither load nor its absence.
+				first = &sample
+			case sample.outran(*before, *first):
+				fast = true
+				if bad == nil {
+					bad = &evidence.Problem{Node: node, Step: sampleStep, Class: evidence.ClassUnparsable, Detail: fmt.Sprintf(
+						"sample %d: the node's uptime went %.2f s in %.2f s of ours, and %.2f s in %.2f s since sample line %d: its clock runs too fast to tell hours by",
+						p.N, elapsed, sample.end-before.start, sample.uptime-first.uptime, sample.end-first.start, first.line)}
+				}
 			default:
 				busy := 100 * (sample.busy - before.busy) / ticks
 				// Two periods at each end are the start and the end of the
@@ -544,7 +650,7 @@ func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
 	source := func(format string, args ...any) string {
 		return evidence.StepDir(sampleStep, node) + "/stdout:" + fmt.Sprintf(format, args...)
 	}
-	if count > 1 {
+	if count > 1 && !fast {
 		// Load that was seen was there, in a list that was cut as well.
 		m.number(node, "hours_under_load", nil, reading{value: hours, source: source("1-%d", count)})
 	}

@@ -51,7 +51,7 @@ var inventoryFacts = []FactSpec{
 	{Name: "cpus", Level: "node", Doc: "The number of logical CPUs, as lscpu counts them."},
 	{Name: "sockets", Level: "node", Doc: "The number of CPU sockets, as lscpu counts them."},
 	{Name: "memory_gib", Level: "node", Doc: "MemTotal of /proc/meminfo in GiB, rounded to a whole number."},
-	{Name: "nics", Level: "node", Doc: "The number of physical network interfaces: ip's links that are neither loopback nor of a virtual kind."},
+	{Name: "nics", Level: "node", Doc: "The number of physical network interfaces: ip's links that are neither loopback nor of a virtual kind; of InfiniBand's only those without a parent."},
 	{Name: "nic_names", Level: "node", Doc: "Their names, sorted, with commas between."},
 	{Name: "disks", Level: "node", Doc: "The number of block devices of type disk with a size above zero, as lsblk lists them."},
 	{Name: "nvme", Level: "node", Doc: "How many of those are NVMe."},
@@ -461,7 +461,7 @@ func (n nodeInventory) links() {
 			n.report(n.node, out.step, evidence.ClassUnparsable, "link %d has two kinds", i)
 			return
 		}
-		if kind != "loopback" && !virtual {
+		if kind != "loopback" && (!virtual || ibPort(entry)) {
 			names = append(names, name)
 		}
 	}
@@ -473,6 +473,16 @@ func (n nodeInventory) links() {
 		missing = "(none)"
 	}
 	n.add("nic_names", strings.Join(names, ","), missing, source)
+}
+
+// ibPort reports whether a link is the port of an InfiniBand adapter. Linux
+// gives the port the same kind as the partitions made on it (ib0.8001), and
+// only these have a parent: link, or link_index in another namespace.
+func ibPort(entry any) bool {
+	kind, _ := lookup(entry, "linkinfo", "info_kind")
+	_, child := lookup(entry, "link")
+	_, abroad := lookup(entry, "link_index")
+	return kind == "ipoib" && !child && !abroad
 }
 
 func (n nodeInventory) disks() {

@@ -73,10 +73,14 @@ func MeasureAttempt(cat Catalog, p *evidence.Plan, cell evidence.Cell, a evidenc
 		refuse(evidence.ClassToolVersion, "check %s has version %d here and the plan was made with version %d", spec.Name, spec.Version, test.CheckVersion)
 		return measured
 	}
+	promised, ok := newPromise(spec, view)
+	if !ok {
+		refuse(evidence.ClassUnparsable, "check %s would have more than %d measurements and facts in this cell: split the test", spec.Name, promiseLimit)
+		return measured
+	}
 	measurements, facts, err := check.Measure(view, raw)
 	problems := evidence.Problems(err)
 	measured.Unmeasured = append(measured.Unmeasured, problems...)
-	promised := newPromise(spec, view)
 	measured.Measurements = promised.measurements(measurements, refuse)
 	measured.Facts = promised.facts(facts, refuse)
 	if len(problems) == 0 {
@@ -108,31 +112,64 @@ type promise struct {
 	subjects map[string]map[evidence.Subject]bool // by metric or fact; no entry: any of its level
 }
 
-func newPromise(spec Spec, view evidence.CellView) promise {
+// promiseLimit bounds the measurements and facts of one cell: a thousand of
+// each of a thousand nodes, where the largest plan that a run is made for has
+// a thousand nodes and two hundred tests, which are cells of their own.
+const promiseLimit = 1 << 20
+
+// newPromise is false where the check would report more than promiseLimit.
+func newPromise(spec Spec, view evidence.CellView) (promise, bool) {
 	p := promise{metrics: spec.Metrics(view.Test.Params), subjects: make(map[string]map[evidence.Subject]bool)}
 	if spec.Facts != nil {
 		p.texts = spec.Facts(view.Test.Params)
 	}
-	list := func(name string) {
+	// Most metrics have the subjects of their neighbour: one set serves all.
+	type level struct {
+		all []evidence.Subject
+		set map[evidence.Subject]bool
+	}
+	var levels []level
+	left := promiseLimit
+	list := func(name string, labels []Label) bool {
 		if spec.Subjects == nil {
-			return
+			return true
 		}
 		all := spec.Subjects(view.Fleet, view.Nodes, view.Test.Scope, name, view.Test.Params)
 		if all == nil {
-			return
+			return true
 		}
-		p.subjects[name] = make(map[evidence.Subject]bool, len(all))
-		for _, s := range all {
-			p.subjects[name][s] = true
+		expected := len(all)
+		for _, label := range labels {
+			if len(label.Values) > 0 && expected > left/len(label.Values) {
+				return false
+			}
+			expected *= len(label.Values)
 		}
+		if left -= expected; left < 0 {
+			return false
+		}
+		i := slices.IndexFunc(levels, func(l level) bool { return slices.Equal(l.all, all) })
+		if i < 0 {
+			set := make(map[evidence.Subject]bool, len(all))
+			for _, s := range all {
+				set[s] = true
+			}
+			i, levels = len(levels), append(levels, level{all, set})
+		}
+		p.subjects[name] = levels[i].set
+		return true
 	}
 	for _, metric := range p.metrics {
-		list(metric.Name)
+		if !list(metric.Name, metric.Labels) {
+			return promise{}, false
+		}
 	}
 	for _, fact := range p.texts {
-		list(fact.Name)
+		if !list(fact.Name, nil) {
+			return promise{}, false
+		}
 	}
-	return p
+	return p, true
 }
 
 // place says what is wrong with a subject, or nothing.
@@ -270,6 +307,9 @@ func (p promise) leftOut(measured evidence.MeasuredAttempt) []string {
 		}
 	}
 	for _, metric := range p.metrics {
+		if len(p.subjects[metric.Name]) == 0 {
+			continue // and its labels are not bounded
+		}
 		for _, labels := range labelSets(metric.Labels) {
 			expect(metric.Name, labels)
 		}

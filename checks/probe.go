@@ -4,8 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
-	"io/fs"
 	"slices"
 	"time"
 
@@ -96,7 +96,11 @@ func probeSlack(period time.Duration) time.Duration { return period + time.Secon
 
 // faultEvents reads raw/faults.jsonl and reports what is wrong with it.
 func (m *collector) faultEvents() ([]evidence.FaultEvent, bool) {
-	data, err := fs.ReadFile(m.raw, faultsFile)
+	data, err := readWhole(m.raw, faultsFile)
+	if tooLong := (*tooLongError)(nil); errors.As(err, &tooLong) {
+		m.report("", "", evidence.ClassOutputCapped, "%s has %v", faultsFile, tooLong)
+		return nil, false
+	}
 	if err != nil {
 		class, why := m.absent("")
 		m.report("", "", class, "%s is missing: no fault was injected%s", faultsFile, why)

@@ -131,7 +131,11 @@ func (m *collector) step(step, node string, codes ...int) (stepOutput, bool) {
 // asked; only then own is false, and the output is none of the step's.
 func (m *collector) exit(step, node string) (exit evidence.Exit, own, ok bool) {
 	dir := evidence.StepDir(step, node)
-	data, err := fs.ReadFile(m.raw, dir+"/exit.json")
+	data, err := readWhole(m.raw, dir+"/exit.json")
+	if tooLong := (*tooLongError)(nil); errors.As(err, &tooLong) {
+		m.report(node, step, evidence.ClassOutputCapped, "exit.json has %v", tooLong)
+		return evidence.Exit{}, true, false
+	}
 	if err != nil {
 		class, why := m.absent(node)
 		if _, statErr := fs.Stat(m.raw, dir); statErr != nil {
@@ -188,8 +192,36 @@ func (m *collector) absent(node string) (class evidence.Class, why string) {
 	return evidence.ClassNotRun, ""
 }
 
+// wholeLimit is the most that is read of one file at once, in bytes. The
+// longest that a check reads is a kernel log, which is a ring of some MiB, or
+// the records of a probe; and what a parser makes of a text takes many times
+// its length.
+const wholeLimit = 64 << 20
+
+// tooLongError is a file over wholeLimit; its text is what such a file has.
+type tooLongError struct{ size int64 }
+
+func (e *tooLongError) Error() string {
+	return fmt.Sprintf("%d bytes, and at most %d are read at once", e.size, wholeLimit)
+}
+
+func readWhole(fsys fs.FS, name string) ([]byte, error) {
+	info, err := fs.Stat(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > wholeLimit {
+		return nil, &tooLongError{info.Size()}
+	}
+	return fs.ReadFile(fsys, name)
+}
+
 func (m *collector) stream(step, node, name string, want int64) ([]byte, bool) {
-	data, err := fs.ReadFile(m.raw, evidence.StepDir(step, node)+"/"+name)
+	data, err := readWhole(m.raw, evidence.StepDir(step, node)+"/"+name)
+	if tooLong := (*tooLongError)(nil); errors.As(err, &tooLong) {
+		m.report(node, step, evidence.ClassOutputCapped, "%s has %v", name, tooLong)
+		return nil, false
+	}
 	if err != nil {
 		m.report(node, step, evidence.ClassOutputCut, "%s is missing", name)
 		return nil, false

@@ -53,7 +53,7 @@ func (storageFio) Spec() Spec {
 	}
 	return Spec{
 		Name: "storage_fio",
-		Doc: "Loads a filesystem with fio 3, in a directory of its own that is removed afterwards, and proves before and after that the path lies on the declared filesystem: " +
+		Doc: "Loads a filesystem with fio 3.18 or newer, in a directory of its own that is removed afterwards, and proves before and after that the path lies on the declared filesystem: " +
 			"fio itself creates what is missing and then measures the local disk. " +
 			"In scope \"fleet\" the first n nodes run at once, for each n of clients; in scope \"node\" every node runs alone, as clients = \"1\". " +
 			"What each client measured is reported for the largest round; for smaller rounds bind the total_ metrics and fairness. " +

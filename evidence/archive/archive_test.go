@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"testing/iotest"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -269,6 +271,12 @@ func TestExtractRefuses(t *testing.T) {
 	setuid := file("run/a", "aaaa")
 	setuid.Mode = 0o4755
 	wide := make([]byte, 32<<20)
+	// Magic number, size and content of a frame that decoders pass over
+	// (RFC 8878, section 3.1.2).
+	skipped := []byte("\x50\x2a\x4d\x18\x06\x00\x00\x00hidden")
+	emptySkipped := []byte("\x5f\x2a\x4d\x18\x00\x00\x00\x00")
+	reserved := compress(t, good)
+	reserved[frameHeader(t, reserved)] |= 3 << 1
 	for name, tc := range map[string]struct {
 		data []byte
 		head func(_, _, _ []byte) (Limits, error)
@@ -287,6 +295,16 @@ func TestExtractRefuses(t *testing.T) {
 		"trailing in the tar":  {compress(t, append(slices.Clone(good), "hidden"...)), noLimits, CodeTrailing, "data after its end"},
 		"trailing member":      {compress(t, append(slices.Clone(good), good...)), noLimits, CodeTrailing, "data after its end"},
 		"second frame":         {append(compress(t, good), compress(t, []byte("hidden"))...), noLimits, CodeTrailing, "data after its end"},
+		"empty second frame":   {append(compress(t, good), compress(t, nil, zstd.WithZeroFrames(true))...), noLimits, CodeTrailing, "data after its end"},
+		"frame in two":         {append(compress(t, good[:700]), compress(t, good[700:])...), noLimits, CodeFormat, ""},
+		"skipped at the end":   {append(compress(t, good), skipped...), noLimits, CodeTrailing, "data after its end"},
+		"nothing skipped":      {append(compress(t, good), emptySkipped...), noLimits, CodeTrailing, "data after its end"},
+		"skipped at the start": {append(slices.Clone(skipped), compress(t, good)...), noLimits, CodeFormat, "made to be skipped"},
+		"skipped only":         {skipped, noLimits, CodeFormat, "made to be skipped"},
+		"empty frame first":    {append(compress(t, nil, zstd.WithZeroFrames(true)), compress(t, good)...), noLimits, CodeFormat, "before its evidence.sigstore.json"},
+		"one byte more":        {append(compress(t, good), 0), noLimits, CodeTrailing, "data after its end"},
+		"one byte less":        {compress(t, good)[:len(compress(t, good))-1], noLimits, CodeFormat, ""},
+		"reserved block":       {reserved, noLimits, CodeFormat, "reserved"},
 		"endless zeros":        {compress(t, append(slices.Clone(good), make([]byte, 1<<20)...)), noLimits, CodeTrailing, "data after its end"},
 		"no head":              {compress(t, pack(t, []entry{a})), noLimits, CodeOrder, "begins with signature"},
 		"head reversed":        {compress(t, pack(t, []entry{head(files)[1], head(files)[0]})), noLimits, CodeOrder, "begins with signature"},
@@ -366,6 +384,69 @@ func TestHeadStopsExtraction(t *testing.T) {
 	if err := Extract(bytes.NewReader(packed(t, sample())), dir, nil); err == nil || !strings.Contains(err.Error(), "is not empty") {
 		t.Errorf("a directory that is not empty: %v", err)
 	}
+}
+
+// frameHeader is the length of the header of a zstd frame: its first block
+// header comes next.
+func frameHeader(t testing.TB, frame []byte) int {
+	t.Helper()
+	var h zstd.Header
+	if err := h.Decode(frame); err != nil {
+		t.Fatal(err)
+	}
+	return h.HeaderSize
+}
+
+// TestExtractTakesOneFrame: what other tools write is one frame too, with more
+// than one thread, with blocks of every type, and with or without a checksum
+// and the content's size.
+func TestExtractTakesOneFrame(t *testing.T) {
+	noise := make([]byte, 3<<20)
+	if _, err := rand.NewChaCha8([32]byte{}).Read(noise); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{
+		"run/noise": string(noise),
+		"run/text":  strings.Repeat("a line of text\n", 1<<18),
+		"run/zero":  strings.Repeat("\x00", 3<<20),
+	}
+	entries := head(files)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		entries = append(entries, file(name, files[name]))
+	}
+	plain := pack(t, entries)
+	takes := func(t *testing.T, archived []byte) {
+		t.Helper()
+		dir := t.TempDir()
+		if err := Extract(iotest.HalfReader(bytes.NewReader(archived)), dir, nil); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range files {
+			if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != text {
+				t.Errorf("%s: %d bytes of %d, %v", name, len(got), len(text), err)
+			}
+		}
+	}
+	for _, argv := range [][]string{
+		{"zstd", "-q"}, {"zstd", "-q", "-T0", "-1"}, {"zstd", "-q", "-T2", "-B512KiB"}, {"zstd", "-q", "--no-check"},
+		{"zstd", "-q", "--stream-size=" + fmt.Sprint(len(plain))},
+	} {
+		t.Run(strings.Join(argv, " "), func(t *testing.T) {
+			command := exec.Command(argv[0], argv[1:]...)
+			command.Stdin = bytes.NewReader(plain)
+			archived, err := command.Output()
+			if err != nil {
+				t.Fatal(err)
+			}
+			takes(t, archived)
+		})
+	}
+	t.Run("one segment", func(t *testing.T) {
+		small := pack(t, append(head(map[string]string{"run/a": "aaaa"}), file("run/a", "aaaa")))
+		if err := Extract(bytes.NewReader(compress(t, small, zstd.WithSingleSegment(true), zstd.WithEncoderCRC(false))), t.TempDir(), nil); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestExtractTakesDirectories: GNU tar writes them, and pads to 20 blocks.

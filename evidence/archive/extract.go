@@ -43,15 +43,20 @@ const (
 //
 // It takes plain files and directories in ustar headers only, in the order
 // that Write gives them, each a path of a bundle that the manifest lists and
-// no larger than it says there, and nothing after the end. What it refuses is
-// an *Error; the files up to there stay in dir.
+// no larger than it says there, in one zstd frame, and nothing before it or
+// after its end. What it refuses is an *Error; the files up to there stay in
+// dir.
 func Extract(r io.Reader, dir string, head func(bundle, manifest, sums []byte) (Limits, error)) error {
 	root, err := openEmpty(dir)
 	if err != nil {
 		return fmt.Errorf("extract archive: %w", err)
 	}
 	defer root.Close()
-	z, err := zstd.NewReader(r,
+	frame, err := newOneFrame(r)
+	if err != nil {
+		return refuse(CodeFormat, "", "%w", err)
+	}
+	z, err := zstd.NewReader(frame,
 		zstd.WithDecoderConcurrency(1),
 		zstd.WithDecoderMaxWindow(windowSize),
 		zstd.WithDecoderLowmem(true))
@@ -60,7 +65,7 @@ func Extract(r io.Reader, dir string, head func(bundle, manifest, sums []byte) (
 	}
 	defer z.Close()
 	tail := &tailReader{r: z}
-	x := extractor{root: root, stream: tail, tar: tar.NewReader(tail), files: map[string]bool{}, dirs: map[string]bool{}}
+	x := extractor{root: root, frame: frame, stream: tail, tar: tar.NewReader(tail), files: map[string]bool{}, dirs: map[string]bool{}}
 	if err := x.head(head); err != nil {
 		return err
 	}
@@ -92,6 +97,7 @@ func openEmpty(dir string) (*os.Root, error) {
 
 type extractor struct {
 	root   *os.Root
+	frame  *oneFrame
 	stream *tailReader
 	tar    *tar.Reader
 	files  map[string]bool // paths so far
@@ -368,6 +374,13 @@ func (x *extractor) end() error {
 		return refuse(CodeTrailing, "", "data after its end")
 	case x.stream.zeros < endMark:
 		return refuse(CodeFormat, "", "it ends without its end mark: it was cut off")
+	}
+	ended, err := x.frame.ended()
+	if err != nil {
+		return refuse(CodeFormat, "", "after its end: %w", err)
+	}
+	if !ended {
+		return refuse(CodeTrailing, "", "data after its end: bytes follow its zstd frame")
 	}
 	return nil
 }
