@@ -136,9 +136,9 @@ func (r *Runbook) decodeLayout(attr *hclsyntax.Attribute) {
 		return
 	}
 	rng := attr.Expr.Range()
-	rows, problem := tableOf(val)
-	if problem != "" {
-		r.add(fail(RuleLayout, rng, "Unsuitable layout", "A layout is a list of rows, usually csvdecode(file(\"layout.csv\")): "+problem))
+	rows, d := r.table(attr.Name, attr.Expr, val)
+	if d != nil {
+		r.add(r.withValues(attr.Expr, d))
 		return
 	}
 	labels := map[string]bool{}
@@ -200,29 +200,57 @@ func (r *Runbook) decodeLayout(attr *hclsyntax.Attribute) {
 // near keeps suggestions cheap where there are many names.
 func near(names []string) []string { return names[:min(len(names), 2000)] }
 
-// tableOf reads a list of objects of text, or says what is wrong.
-func tableOf(val cty.Value) (rows []map[string]string, problem string) {
-	if t := val.Type(); val.IsNull() || !t.IsListType() && !t.IsTupleType() && !t.IsSetType() {
-		return nil, "this is no list."
+// table reads a list of objects of text.
+func (s *scope) table(name string, expr hclsyntax.Expression, val cty.Value) ([]map[string]string, *hcl.Diagnostic) {
+	wrong := func(at hclsyntax.Expression, problem string) *hcl.Diagnostic {
+		return fail(RuleType, placeOf(at), "Unsuitable value", fmt.Sprintf("The argument %q wants a list of rows, usually csvdecode(file(\"%s.csv\")): %s", name, name, problem))
 	}
-	for i, v := range val.AsValueSlice() {
-		if t := v.Type(); v.IsNull() || !t.IsObjectType() && !t.IsMapType() {
-			return nil, fmt.Sprintf("element %d is no object.", i+1)
+	if !isSequence(val) && (val.IsNull() || !val.Type().IsSetType()) {
+		return nil, wrong(expr, fmt.Sprintf("this is %s.", kindOf(val)))
+	}
+	var rows []map[string]string
+	for i, e := range elements(expr, val) {
+		if t := e.val.Type(); e.val.IsNull() || !t.IsObjectType() && !t.IsMapType() {
+			return nil, wrong(e.expr, fmt.Sprintf("element %d is %s.", i+1, kindOf(e.val)))
 		}
 		row := map[string]string{}
-		for key, cell := range v.AsValueMap() {
-			text, ok := plainText(cell)
+		cells := e.val.AsValueMap()
+		written := literalCells(e.expr)
+		for _, key := range slices.Sorted(maps.Keys(cells)) {
+			at := cmp.Or(written[key], e.expr)
+			if d := s.inexact(fmt.Sprintf("Column %q of row %d", key, i+1), at, cells[key]); d != nil {
+				return nil, d
+			}
+			text, ok := plainText(cells[key])
 			if !ok {
-				return nil, fmt.Sprintf("column %q of row %d is neither a text nor a number.", key, i+1)
+				return nil, wrong(at, fmt.Sprintf("column %q of row %d is %s.", key, i+1, kindOf(cells[key])))
 			}
 			row[key] = text
 		}
 		rows = append(rows, row)
 	}
 	if len(rows) == 0 {
-		return nil, "it has no rows."
+		return nil, wrong(expr, "it has no rows.")
 	}
-	return rows, ""
+	return rows, nil
+}
+
+// literalCells are the expressions of a row that is written out, by column.
+func literalCells(expr hclsyntax.Expression) map[string]hclsyntax.Expression {
+	if expr == nil {
+		return nil
+	}
+	cells := map[string]hclsyntax.Expression{}
+	pairs, _ := hcl.ExprMap(expr) // none where the row is not written out
+	for _, pair := range pairs {
+		value, ok := pair.Value.(hclsyntax.Expression)
+		if key := hcl.ExprAsKeyword(pair.Key); ok && key != "" {
+			cells[key] = value
+		} else if text, literal := literalText(pair.Key); ok && literal {
+			cells[text] = value
+		}
+	}
+	return cells
 }
 
 func (r *Runbook) decodeExecutor(block *hclsyntax.Block) {
@@ -275,9 +303,13 @@ func (r *Runbook) decodeExpect(block *hclsyntax.Block) {
 		if !ok {
 			continue
 		}
+		if d := r.inexact(fmt.Sprintf("The fact %q", attr.Name), attr.Expr, val); d != nil {
+			r.add(r.withValues(attr.Expr, d))
+			continue
+		}
 		text, ok := plainText(val)
-		if !ok || strings.TrimSpace(text) == "" {
-			r.add(unsuitable(attr.Expr, attr.Name, "a text that is not empty, a number or a bool", val, r.ctx))
+		if !ok || blank(text) {
+			r.add(unsuitable(attr.Expr, attr.Name, "a text that is not empty, a whole number or a bool", val, r.ctx))
 			continue
 		}
 		r.fleet.Expect = append(r.fleet.Expect, evidence.Expectation{Fact: attr.Name, Value: text})

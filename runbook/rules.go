@@ -31,6 +31,7 @@ const (
 	RuleRepeated        Rule = "repeated"
 	RuleCycle           Rule = "cycle"
 	RuleType            Rule = "type"
+	RuleNumberText      Rule = "number-text"
 	RuleEmptyText       Rule = "empty-text"
 	RuleChoice          Rule = "choice"
 	RuleCommand         Rule = "command"
@@ -126,7 +127,7 @@ func Rules() []Rule {
 		RuleNotYet, RuleUnsupportedArgument, RuleUnsupportedBlock, RuleMissingArgument, RuleMissingBlock,
 		RuleDuplicateBlock, RuleDuplicateName, RuleLabel, RuleName,
 		RuleExpression, RuleFunctionCall, RuleImpureFunction, RuleUnknownFunction, RuleTooMuchWork, RuleValueTooLarge,
-		RuleReference, RuleUndeclared, RuleRepeated, RuleCycle, RuleType, RuleEmptyText, RuleChoice, RuleCommand,
+		RuleReference, RuleUndeclared, RuleRepeated, RuleCycle, RuleType, RuleNumberText, RuleEmptyText, RuleChoice, RuleCommand,
 		RuleDuration, RuleZeroDuration,
 		RuleVersionConstraint, RuleRequiredVersion, RuleToolVersion, RuleVariableType, RuleVariableValue,
 		RuleUnsetVariable, RuleUnknownVariable, RuleValidation, RuleValidationFailed,

@@ -64,7 +64,6 @@ type Runbook struct {
 	base  string // of the runbook's file
 	from  *folder
 	meter *meter
-	files map[string]*hcl.File
 	root  content
 
 	name, title, version string
@@ -72,7 +71,7 @@ type Runbook struct {
 	parties              []evidence.Party
 	owners               []*owner
 	fleet                fleet
-	nodesets             map[string][]string // the fleet's own set is among them, as "fleet"
+	nodesets             map[string][]string // the fleet's own set is among them, by the fleet's name
 	phases               []*phase
 	captures             evidence.Captures
 	sampleRange          hcl.Range // of sample_interval
@@ -91,8 +90,8 @@ func Load(fsys fs.FS, file string, in Inputs, k Known) (*Runbook, hcl.Diagnostic
 		base:  path.Base(file),
 		from:  newFolder(fsys, path.Dir(file), "runbook"),
 		meter: &meter{},
-		files: map[string]*hcl.File{},
 	}
+	r.files = map[string]*hcl.File{}
 	r.ctx = &hcl.EvalContext{Functions: functionTable(r.from), Variables: map[string]cty.Value{}}
 	r.symbols = map[string][]string{}
 	r.broken = map[string]bool{}

@@ -118,6 +118,10 @@ func (r *Runbook) decodeBounds(h *threshold, c content) {
 		if !ok {
 			return
 		}
+		if d := r.inexact("The argument \"equals\"", equals.Expr, val); d != nil {
+			r.add(r.withValues(equals.Expr, d))
+			return
+		}
 		text, plain := plainText(val)
 		if !plain || blank(text) {
 			r.add(r.withValues(equals.Expr, fail(RuleBound, equals.Expr.Range(), "Unsuitable bound", "The argument \"equals\" is a text that is not empty.")))
@@ -151,14 +155,14 @@ func (r *Runbook) bound(attr *hclsyntax.Attribute) *float64 {
 			fmt.Sprintf("The argument %q is null, so nothing would be judged. Write a number, or leave the argument out.", attr.Name))))
 		return nil
 	case val.Type() != cty.Number:
-		detail := fmt.Sprintf("The argument %q is a number, but this is %s.", attr.Name, kindOf(val.Type()))
+		detail := fmt.Sprintf("The argument %q is a number, but this is %s.", attr.Name, kindOf(val))
 		if val.Type() == cty.String {
 			detail += " Write the number alone and its unit in the argument \"unit\"."
 		}
 		r.add(r.withValues(attr.Expr, fail(RuleBound, attr.Expr.Range(), "Unsuitable bound", detail)))
 		return nil
 	}
-	f, _ := val.AsBigFloat().Float64() // finite: the meter refuses what is not
+	f, _ := finite(val) // the meter refuses what is not
 	if f == 0 {
 		f = 0 // without a sign
 	}
@@ -362,6 +366,10 @@ func (r *Runbook) labelValues(attr *hclsyntax.Attribute) ([]labelValue, bool) {
 		}
 		if ty := val.Type(); ty.IsTupleType() || ty.IsListType() || ty.IsSetType() {
 			r.add(fail(RuleNotYet, value.Range(), "Not part of this build", notYet("A list of values in \"at\"")))
+			return nil, false
+		}
+		if d := r.inexact("A label's value", value, val); d != nil {
+			r.add(r.withValues(value, d))
 			return nil, false
 		}
 		text, plain := plainText(val)

@@ -36,6 +36,7 @@ func LoadTrust(fsys fs.FS, file string) (attest.Policy, map[string]*hcl.File, hc
 	l.symbols = map[string][]string{}
 	l.kinds = referenceKinds
 	files := map[string]*hcl.File{}
+	l.files = files
 	base := path.Base(file)
 	src, err := l.from.file(base, maxRunbook)
 	if err != nil {

@@ -40,7 +40,7 @@ type given struct {
 func (r *Runbook) decodeVariables() {
 	schema, _ := Schema().block("variable")
 	// What a variable is by itself must not depend on anything else.
-	bare := scope{ctx: &hcl.EvalContext{Functions: r.ctx.Functions}, kinds: r.kinds, symbols: r.symbols}
+	bare := scope{files: r.files, ctx: &hcl.EvalContext{Functions: r.ctx.Functions}, kinds: r.kinds, symbols: r.symbols}
 	for _, block := range r.root.blocks["variable"] {
 		c, ok := bare.content(block.Body, schema)
 		if !ok {
@@ -96,7 +96,12 @@ func (s *scope) variable(block *hclsyntax.Block, c content) (*variable, bool) {
 			ok = false
 			continue
 		}
-		conv, d := typed(val, typ, one.attr.Expr.Range(), fmt.Sprintf("The argument %q of variable %q", one.attr.Name, v.name))
+		what := fmt.Sprintf("The argument %q of variable %q", one.attr.Name, v.name)
+		d := s.inexactIn(what, one.attr.Expr, val, typ)
+		var conv cty.Value
+		if d == nil {
+			conv, d = typed(val, typ, one.attr.Expr.Range(), what)
+		}
 		if d != nil {
 			s.add(s.withValues(one.attr.Expr, d))
 			ok = false
@@ -233,9 +238,13 @@ func (r *Runbook) setValue(v *variable, g given) {
 	case g.expr != nil:
 		// Files and flags are evaluated without functions and references, so
 		// that what they say is what the plan records.
-		none := scope{ctx: &hcl.EvalContext{}, kinds: r.kinds, symbols: r.symbols}
+		none := scope{files: r.files, ctx: &hcl.EvalContext{}, kinds: r.kinds, symbols: r.symbols}
 		if val, ok := none.evaluate(g.expr); ok {
-			r.accept(v, val, g.rng, what)
+			if d := none.inexactIn(what, g.expr, val, v.typ); d != nil {
+				none.add(d)
+			} else {
+				r.accept(v, val, g.rng, what)
+			}
 		}
 		r.diags = append(r.diags, none.diags...)
 	case g.rng.Filename != "":
