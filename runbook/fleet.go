@@ -32,6 +32,7 @@ type fleet struct {
 	member        map[string]int // its place among names, from 1
 	labelsOf      map[string]map[string]string
 	labels        []string // of the layout, sorted
+	layoutRange   hcl.Range
 	kind          runner.Kind
 	executor      string
 	reach         json.RawMessage
@@ -50,7 +51,11 @@ func (r *Runbook) decodeFleet() {
 	}
 	f := &r.fleet
 	f.Name = block.Labels[0]
-	names, ok := r.hosts(c.args["hosts"], nil)
+	text, ok := r.hostsText(c.args["hosts"])
+	if !ok {
+		return
+	}
+	names, ok := r.hosts(c.args["hosts"], text, nil)
 	if !ok {
 		return
 	}
@@ -71,13 +76,17 @@ func (r *Runbook) decodeFleet() {
 	}
 }
 
-// hosts expands the node set of attr; an error points inside its text.
-func (r *Runbook) hosts(attr *hclsyntax.Attribute, groups func(name string) ([]string, bool)) ([]string, bool) {
+// hostsText is the node set that attr stands for, not yet expanded.
+func (r *Runbook) hostsText(attr *hclsyntax.Attribute) (string, bool) {
 	val, ok := r.primitive(attr, cty.String, "a node set such as \"gpu[001-032]\"")
 	if !ok {
-		return nil, false
+		return "", false
 	}
-	text := val.AsString()
+	return val.AsString(), true
+}
+
+// hosts expands text, the node set of attr; an error points inside it.
+func (r *Runbook) hosts(attr *hclsyntax.Attribute, text string, groups func(name string) ([]string, bool)) ([]string, bool) {
 	if at := strings.IndexByte(text, '@'); at >= 0 {
 		if i := strings.IndexByte(text[at:], '='); i >= 0 && !strings.ContainsAny(text[at:at+i], ",!& ") {
 			r.add(fail(RuleNotYet, within(r.files, attr.Expr, text, at, i+1), "Not part of this build", notYet("A layout label as a node set, such as \"@rack=A3\",")))
@@ -141,6 +150,7 @@ func (r *Runbook) decodeLayout(attr *hclsyntax.Attribute) {
 		r.add(r.withValues(attr.Expr, d))
 		return
 	}
+	r.fleet.layoutRange = rng
 	labels := map[string]bool{}
 	seen := map[string]int{}
 	for i, row := range rows {
@@ -181,7 +191,8 @@ func (r *Runbook) decodeLayout(attr *hclsyntax.Attribute) {
 			continue
 		}
 		row := maps.Clone(rows[at-1])
-		delete(row, keyColumn)
+		// A blank cell is a node without the label, and no rack of the name "".
+		maps.DeleteFunc(row, func(column, cell string) bool { return column == keyColumn || blank(cell) })
 		r.fleet.Nodes[i].Labels = row
 		r.fleet.labelsOf[node.Name] = row
 	}
@@ -193,6 +204,39 @@ func (r *Runbook) decodeLayout(attr *hclsyntax.Attribute) {
 	for _, label := range r.fleet.labels {
 		if !r.goodName(label, rng, "column of the layout") {
 			return
+		}
+		if label == perTest || label == string(evidence.SubjectFleet) {
+			r.add(ambiguousColumn(label, rng))
+			return
+		}
+	}
+}
+
+// ambiguousColumn refuses a label that a per would not reach.
+func ambiguousColumn(label string, rng hcl.Range) *hcl.Diagnostic {
+	return fail(RuleLayout, rng, "Unsuitable layout", fmt.Sprintf("A column of the layout is called %q, and per = %q means a level of what is measured, or everything together where it is \"test\": nothing could be judged by this column. Rename it.", label, label))
+}
+
+// checkLabels refuses columns of the layout that are called like a level of
+// what is measured; the tests have to be known.
+func (r *Runbook) checkLabels() {
+	levels := map[string]bool{}
+	note := func(level string) {
+		for part := range strings.SplitSeq(level, "/") {
+			levels[part] = true
+		}
+	}
+	for _, t := range r.tests {
+		for _, m := range t.metrics {
+			note(m.Level)
+		}
+		for _, f := range t.facts {
+			note(f.Level)
+		}
+	}
+	for _, label := range r.fleet.labels {
+		if levels[label] {
+			r.add(ambiguousColumn(label, r.fleet.layoutRange))
 		}
 	}
 }
@@ -358,6 +402,7 @@ func (r *Runbook) decodeNodesets() {
 	schema, _ := Schema().block("nodeset")
 	blocks := map[string]*hclsyntax.Block{}
 	args := map[string]*hclsyntax.Attribute{}
+	texts := map[string]string{}
 	needs := map[string][]string{}
 	var names []string
 	for _, b := range r.root.blocks["nodeset"] {
@@ -373,10 +418,13 @@ func (r *Runbook) decodeNodesets() {
 		blocks[name], args[name] = b, c.args["hosts"]
 		names = append(names, name)
 	}
+	// What a set needs is in its value: "@${local.which}" names another too.
 	for _, name := range names {
-		if text, ok := literalText(args[name].Expr); ok {
-			needs[name] = groupsIn(text, blocks)
+		text, ok := r.hostsText(args[name])
+		if !ok {
+			return
 		}
+		texts[name], needs[name] = text, groupsIn(text, blocks)
 	}
 	ordered, cycle := order(names, needs)
 	if cycle != nil {
@@ -386,7 +434,7 @@ func (r *Runbook) decodeNodesets() {
 	r.nodesets = map[string][]string{r.fleet.Name: r.fleet.names}
 	total := 0
 	for _, name := range ordered {
-		set, ok := r.hosts(args[name], func(group string) ([]string, bool) {
+		set, ok := r.hosts(args[name], texts[name], func(group string) ([]string, bool) {
 			names, ok := r.nodesets[group]
 			return names, ok
 		})

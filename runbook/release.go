@@ -48,6 +48,7 @@ func (r *Runbook) decodeReleases() {
 // checkWhole checks the rules about the runbook as a whole.
 func (r *Runbook) checkWhole() {
 	r.checkExpect()
+	r.checkLabels()
 	r.checkPhases()
 	for _, o := range r.owners {
 		if !o.used {

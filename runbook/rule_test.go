@@ -387,6 +387,26 @@ func TestNumbersAsText(t *testing.T) {
 	}
 }
 
+// TestNodesetOrder: what a node set needs is found in its value, in whichever
+// order the sets stand and however they are written.
+func TestNodesetOrder(t *testing.T) {
+	locals := "locals {\n  which = \"a\"\n}\n"
+	a := "nodeset \"a\" {\n  hosts = \"gpu[01-02]\"\n}\n"
+	for _, hosts := range []string{`"@a"`, `"@${local.which}"`, `format("@%s", local.which)`, `"gpu01,@${local.which}"`} {
+		b := "nodeset \"b\" {\n  hosts = " + hosts + "\n}\n"
+		for _, text := range []string{locals + a + b, locals + b + a} {
+			r, diags := loadBytes(append(minimalWith(t, "", ""), text...), Inputs{})
+			if diags.HasErrors() || strings.Join(r.nodesets["b"], " ") != "gpu01 gpu02" {
+				t.Errorf("%s: %v, %v", hosts, r.nodesets["b"], diags)
+			}
+		}
+	}
+	cycle := locals + "nodeset \"a\" {\n  hosts = \"@b\"\n}\nnodeset \"b\" {\n  hosts = \"@${local.which}\"\n}\n"
+	if _, diags := loadBytes(append(minimalWith(t, "", ""), cycle...), Inputs{}); len(diags) != 1 || ruleOf(diags[0]) != RuleCycle {
+		t.Errorf("a cycle: %v", diags)
+	}
+}
+
 func TestNearest(t *testing.T) {
 	names := []string{"ceil", "floor", "format", "formatlist", "max", "min"}
 	for given, want := range map[string]string{"ciel": "ceil", "flor": "floor", "fromat": "format", "mix": "max", "timestamp": "", "x": "", "": ""} {

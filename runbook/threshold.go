@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackproof/rackproof/checks"
 	"github.com/rackproof/rackproof/evidence"
+	"github.com/rackproof/rackproof/evidence/nodeset"
 	"github.com/rackproof/rackproof/thresholds"
 )
 
@@ -301,11 +302,15 @@ func (r *Runbook) decodePer(h *threshold, c content, t *test) {
 
 // checkPlaced reports nodes that the layout gives no label to group them by.
 func (r *Runbook) checkPlaced(h *threshold, t *test) {
+	var missing []string
 	for _, n := range t.nodes {
-		if _, ok := r.fleet.labelsOf[n][h.Per]; !ok {
-			r.add(fail(RulePer, h.perRange, "Cannot be judged per "+h.Per, fmt.Sprintf("The layout gives node %q no %q.", n, h.Per)))
-			return
+		if _, placed := r.fleet.labelsOf[n][h.Per]; !placed {
+			missing = append(missing, n)
 		}
+	}
+	if len(missing) > 0 {
+		r.add(fail(RulePer, h.perRange, "Cannot be judged per "+h.Per,
+			fmt.Sprintf("The layout gives %s no %q: %s. Fill its column in for them, or judge per another level.", count(len(missing), "node"), h.Per, nodeset.Fold(missing))))
 	}
 }
 
