@@ -13,6 +13,7 @@ import (
 	"testing/fstest"
 
 	"github.com/rackproof/rackproof/evidence"
+	"github.com/rackproof/rackproof/thresholds"
 )
 
 // compiled is the bytes of the plan; any diagnostic fails the test.
@@ -136,6 +137,56 @@ func TestPairs(t *testing.T) {
 		if got := fmt.Sprint(pairs(strings.Fields(test.nodes))); got != test.want {
 			t.Errorf("pairs of %s: %s, want %s", test.nodes, got, test.want)
 		}
+	}
+}
+
+// TestMeasured: what is expected is what the cells give.
+func TestMeasured(t *testing.T) {
+	for _, row := range []struct {
+		nodes, subject string
+		scope          evidence.Scope
+		want           int
+	}{
+		{"a b c", "a/gpu0", evidence.ScopeNode, 2},
+		{"a b c", "fleet", evidence.ScopeNode, 6},
+		{"a b c", "a", evidence.ScopeFleet, 2},
+		{"a b c", "fleet", evidence.ScopeFleet, 2},
+		{"a b", "a", evidence.ScopePair, 2},
+		{"a b", "fleet", evidence.ScopePair, 2},
+		{"a b c", "a", evidence.ScopePair, 4},
+		{"a b c", "a/nic0", evidence.ScopePair, 4},
+		{"a b c", "a/nic0/b", evidence.ScopePair, 2},
+		{"a b c", "a/nic0/c", evidence.ScopePair, 2},
+		{"a b c", "b", evidence.ScopePair, 2},
+		{"a b c", "c", evidence.ScopePair, 2},
+		{"a b c", "fleet", evidence.ScopePair, 4},
+	} {
+		measuring := &test{nodes: strings.Fields(row.nodes)}
+		measuring.Scope, measuring.Repeat = row.scope, 2
+		if got := measuring.measured(row.subject); got != row.want {
+			t.Errorf("%s of %s by %s: %d cells, want %d", row.subject, row.nodes, row.scope, got, row.want)
+		}
+	}
+}
+
+// TestListsOfSubjects: a list that is there already costs the judge nothing,
+// and one too many cannot be judged.
+func TestListsOfSubjects(t *testing.T) {
+	r, diags := loadBytes(minimalWith(t, "", ""), Inputs{})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	c := newCompiler(r)
+	c.listed = thresholds.MaxExpected - 8
+	for range 2 {
+		if c.test(r.tests[0]); len(c.diags) > 0 {
+			t.Fatalf("%d subjects: %v", c.listed, c.diags)
+		}
+	}
+	c = newCompiler(r)
+	c.listed = thresholds.MaxExpected - 7
+	if c.test(r.tests[0]); len(c.diags) != 1 || ruleOf(c.diags[0]) != RulePlanTooLarge {
+		t.Errorf("%d subjects: %v", c.listed, c.diags)
 	}
 }
 

@@ -201,6 +201,8 @@ func unfiled(t *testing.T) []unfiledCase {
 	for i := range 16 {
 		huge = append(huge, bytes.Replace(minimal[at:], []byte("bandwidth"), []byte("bandwidth_"+string(rune('a'+i))), 1)...)
 	}
+	many := bytes.Replace(minimal, []byte("gpu[01-08]"), []byte("gpu[1-65536]"), 1)
+	many = bytes.Replace(many, []byte("sizes = [\"1GiB\", \"16GiB\"]"), []byte("sizes = [for n in range(65) : \"${n + 1}GiB\"]"), 1)
 	one := func(data []byte) fs.FS { return fstest.MapFS{"x.runbook.hcl": {Data: data}} }
 	return []unfiledCase{
 		{"missing file", "x.runbook.hcl", "Runbook cannot be read", fstest.MapFS{}, RuleUnreadable},
@@ -210,5 +212,6 @@ func unfiled(t *testing.T) []unfiledCase {
 		{"latin 1", "x.runbook.hcl", "File is not text", one([]byte("# \xe9t\xe9\n")), RuleSyntax},
 		{"too many operators", "x.runbook.hcl", "File too complex", one([]byte("locals {\n  a = 1" + strings.Repeat("+1", maxOperators+1) + "\n}\n")), RuleTooComplex},
 		{"too many cells", "x.runbook.hcl", "Plan too large", one(huge), RulePlanTooLarge},
+		{"too many measurements", "x.runbook.hcl", "Plan too large", one(many), RulePlanTooLarge},
 	}
 }

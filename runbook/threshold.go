@@ -2,6 +2,7 @@ package runbook
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -23,6 +24,7 @@ type threshold struct {
 	statRange hcl.Range
 	perRange  hcl.Range
 	minRange  hcl.Range // of min_samples
+	min, max  *hclsyntax.Attribute
 	stat      thresholds.Stat
 	labels    []checks.Label
 }
@@ -88,7 +90,7 @@ func (r *Runbook) decodeThreshold(t *test, b *hclsyntax.Block, c content) (*thre
 	r.decodeUnit(h, c, t, unit)
 	r.decodePer(h, c, t)
 	r.decodeAt(h, c, t)
-	r.checkSatisfiable(h, c)
+	r.checkOrder(h)
 	if attr := c.args["min_samples"]; attr != nil {
 		h.MinSamples, _ = r.whole(attr, 1)
 		h.minRange = attr.Expr.Range()
@@ -111,8 +113,8 @@ func unknownMetric(t *test, b *hclsyntax.Block) *hcl.Diagnostic {
 
 // decodeBounds reads min, max and equals.
 func (r *Runbook) decodeBounds(h *threshold, c content) {
-	h.Min = r.bound(c.args["min"])
-	h.Max = r.bound(c.args["max"])
+	h.min, h.max = c.args["min"], c.args["max"]
+	h.Min, h.Max = r.bound(h.min), r.bound(h.max)
 	equals := c.args["equals"]
 	if equals != nil {
 		val, ok := r.evaluate(equals.Expr)
@@ -449,40 +451,59 @@ func canonicalLabel(given string, values []string) (string, bool) {
 	return "", false
 }
 
-// checkSatisfiable refuses bounds that every rack misses or meets.
-func (r *Runbook) checkSatisfiable(h *threshold, c content) {
+// checkOrder refuses bounds that exclude each other.
+func (r *Runbook) checkOrder(h *threshold) {
+	if h.Min == nil || h.Max == nil || *h.Min <= *h.Max {
+		return
+	}
 	unit := ""
 	if h.Unit != "1" {
 		unit = " " + h.Unit
 	}
-	if h.Min != nil && h.Max != nil && *h.Min > *h.Max {
-		low, high := c.args["min"], c.args["max"]
-		d := fail(RuleNeverMet, low.Expr.Range(), "Threshold can never be met",
-			fmt.Sprintf("The lower bound, %s%s, is above the upper bound, %s%s, so every rack would fail.", number(*h.Min), unit, number(*h.Max), unit))
-		whole := hcl.RangeOver(low.SrcRange, high.SrcRange)
-		d.Context = &whole
-		r.add(r.withValues(low.Expr, d))
-		return
+	d := fail(RuleNeverMet, h.min.Expr.Range(), "Threshold can never be met",
+		fmt.Sprintf("The lower bound, %s%s, is above the upper bound, %s%s, so every rack would fail.", number(*h.Min), unit, number(*h.Max), unit))
+	whole := hcl.RangeOver(h.min.SrcRange, h.max.SrcRange)
+	d.Context = &whole
+	r.add(r.withValues(h.min.Expr, d))
+}
+
+// combinations is how many combinations of label values are expected. There
+// may be more where a label has values that are not known before the run.
+func (h *threshold) combinations() (n int, known bool) {
+	n, known = 1, true
+	for _, label := range h.labels {
+		if values := h.At[label.Name]; values != nil {
+			n *= len(values)
+		} else {
+			known = false
+		}
 	}
-	if h.Min == nil && h.Max == nil {
-		return
-	}
-	least := -1.0
+	return n, known
+}
+
+// possible is what the statistic of a group with so many expected measurements
+// can be at all; false where it can be anything. More are measured only where
+// they are not all known.
+func (h *threshold) possible(samples int, known bool) (least, most float64, bounded bool) {
 	switch h.stat {
-	case thresholds.StatCount, thresholds.StatDistinct:
-		least = 1
+	case thresholds.StatCount:
+		least, most = float64(samples), float64(samples)
+	case thresholds.StatDistinct:
+		least, most = 1, float64(samples)
 	case thresholds.StatSpread:
-		least = 0
+		return 0, math.Inf(1), true
+	default:
+		return 0, 0, false
 	}
-	if least < 0 {
-		return
+	if !known {
+		most = math.Inf(1)
 	}
-	if h.Max != nil && *h.Max < least {
-		r.add(r.withValues(c.args["max"].Expr, fail(RuleNeverMet, c.args["max"].Expr.Range(), "Threshold can never be met",
-			fmt.Sprintf("The %s of what was measured is %s at least, so every rack would fail.", h.Stat, number(least)))))
-	}
-	if h.Max == nil && *h.Min <= least {
-		r.add(r.withValues(c.args["min"].Expr, fail(RuleNeverFails, c.args["min"].Expr.Range(), "Threshold can never fail",
-			fmt.Sprintf("The %s of what was measured is %s at least, so every rack would pass. A missing measurement is inconclusive without this bound.", h.Stat, number(least)))))
-	}
+	return least, most, true
+}
+
+// statWords names the statistics that possible knows for a person.
+var statWords = map[thresholds.Stat]string{
+	thresholds.StatCount:    "number of measurements",
+	thresholds.StatDistinct: "number of different texts",
+	thresholds.StatSpread:   "spread",
 }
