@@ -124,7 +124,8 @@ func (inventory) Spec() Spec {
 			}
 			return params.validate()
 		},
-		Metrics: func(json.RawMessage) []Metric { return slices.Clone(inventoryMetrics) },
+		Mismatches: "mismatches",
+		Metrics:    func(json.RawMessage) []Metric { return slices.Clone(inventoryMetrics) },
 		Facts: func(p json.RawMessage) []FactSpec {
 			facts := slices.Clone(inventoryFacts)
 			params, err := readInventoryParams(p)

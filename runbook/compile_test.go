@@ -259,7 +259,7 @@ func TestFileStaysInside(t *testing.T) {
 	}
 }
 
-// large is a runbook of 1,000 nodes and 200 tests, a third of them by GPU.
+// large is a runbook of 1,000 nodes and 201 tests, a third of them by GPU.
 func large(t testing.TB) fs.FS {
 	minimal, err := os.ReadFile("testdata/valid/minimal.runbook.hcl")
 	if err != nil {
@@ -276,6 +276,8 @@ func large(t testing.TB) fs.FS {
 		}
 		src = append(src, test...)
 	}
+	src = append(src, strings.NewReplacer("bandwidth", "parts", "nccl_allreduce", "inventory", "    sizes = [\"1GiB\", \"16GiB\"]\n", "",
+		"busbw", "mismatches", "min   = 440", "max   = 0", "GB/s", "1").Replace(string(minimal[at:]))...)
 	layout := []byte("node,rack,unit\n")
 	for i := range 1000 {
 		layout = fmt.Appendf(layout, "gpu%04d,R%02d,%d\n", i+1, i/20, i%20)
@@ -292,7 +294,7 @@ func TestLarge(t *testing.T) {
 	if diags.HasErrors() {
 		t.Fatalf("diagnostics:\n%s", text(t, diags, r.Files()))
 	}
-	if len(plan.Cells) != 200_000 || len(plan.Tests) != 200 {
+	if len(plan.Cells) != 201_000 || len(plan.Tests) != 201 {
 		t.Errorf("%d cells of %d tests", len(plan.Cells), len(plan.Tests))
 	}
 	data, err := evidence.Encode(plan)

@@ -78,7 +78,7 @@ func nodeSubjects(_ evidence.Fleet, nodes []string, _ evidence.Scope, _ string, 
 
 func inventorySpec() checks.Spec {
 	return checks.Spec{
-		Name: "inventory", Version: 2, Scopes: []evidence.Scope{evidence.ScopeNode},
+		Name: "inventory", Version: 2, Mismatches: "mismatches", Scopes: []evidence.Scope{evidence.ScopeNode},
 		Params: []evidence.Param{{Name: "bill_of_materials", Type: evidence.ParamTable}},
 		Metrics: func(json.RawMessage) []checks.Metric {
 			return []checks.Metric{{Name: "mismatches", Unit: "1", Level: "node"}}

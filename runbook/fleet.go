@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -17,6 +18,7 @@ import (
 	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/evidence/nodeset"
 	"github.com/rackproof/rackproof/runner"
+	"github.com/rackproof/rackproof/thresholds"
 )
 
 // maxSetNames is the most names that all node sets of a runbook have.
@@ -331,9 +333,6 @@ func (r *Runbook) decodeExecutor(block *hclsyntax.Block) {
 	}
 }
 
-// inventoryCheck is the check whose facts expect may name.
-const inventoryCheck = "inventory"
-
 func (r *Runbook) decodeExpect(block *hclsyntax.Block) {
 	schema, _ := Schema().block("fleet")
 	schema, _ = schema.block("expect")
@@ -360,41 +359,75 @@ func (r *Runbook) decodeExpect(block *hclsyntax.Block) {
 	}
 }
 
-// checkExpect compares the expected facts with those that inventory reads; some
-// depend on its parameters, so this waits for the tests.
+// checkExpect compares the expected facts with those that can be judged, and
+// wants each node judged. Facts depend on the parameters of a check, so this
+// waits for the tests.
 func (r *Runbook) checkExpect() {
-	check, known := r.known.Checks.Find(inventoryCheck)
-	if r.fleet.expect == nil || !known || check.Spec().Facts == nil {
+	if r.fleet.expect == nil || len(r.fleet.Expect) == 0 {
 		return
 	}
-	var facts []string
-	note := func(specs []checks.FactSpec) {
-		for _, fact := range specs {
+	var facts, readers, remedies []string
+	note := func(spec checks.Spec, params json.RawMessage) {
+		if spec.Mismatches == "" || spec.Facts == nil {
+			return
+		}
+		for _, fact := range spec.Facts(params) {
 			if !slices.Contains(facts, fact.Name) {
 				facts = append(facts, fact.Name)
 			}
 		}
 	}
-	note(check.Spec().Facts(json.RawMessage("{}")))
-	read := false
-	for _, t := range r.tests {
-		if t.Check == inventoryCheck {
-			note(t.facts)
-			read = true
+	for _, check := range r.known.Checks {
+		if spec := check.Spec(); spec.Mismatches != "" {
+			note(spec, json.RawMessage("{}"))
+			readers = append(readers, strconv.Quote(spec.Name))
+			remedies = append(remedies, fmt.Sprintf("check %q and threshold %q { max = 0 … }", spec.Name, spec.Mismatches))
 		}
+	}
+	for _, t := range r.tests {
+		note(t.spec, t.params())
 	}
 	unknown := false
 	for _, attr := range attributes(r.fleet.expect.Body) {
 		if !slices.Contains(facts, attr.Name) {
 			unknown = true
 			r.add(fail(RuleUnknownFact, attr.NameRange, "Unknown fact",
-				fmt.Sprintf("The check %q reads no fact named %q, so nothing could show it.%s%s", inventoryCheck, attr.Name, didYouMean(attr.Name, facts, "%q"), listed("It reads:", facts))))
+				fmt.Sprintf("The check %s reads no fact named %q, so nothing could show it.%s%s", join(readers, "or"), attr.Name, didYouMean(attr.Name, facts, "%q"), listed("It reads:", facts))))
 		}
 	}
-	if !read && !unknown {
-		r.add(warn(RuleExpectUnread, r.fleet.expect.DefRange(), "Expectations are not checked",
-			fmt.Sprintf("No test uses the check %q, so nothing compares the nodes with these facts. Add such a test to the first phase.", inventoryCheck)))
+	if unknown {
+		return
 	}
+	judged := map[string]bool{}
+	for _, t := range r.tests {
+		if t.judgesExpect(r.fleet.Expect) {
+			for _, n := range t.nodes {
+				judged[n] = true
+			}
+		}
+	}
+	missing := slices.DeleteFunc(slices.Clone(r.fleet.names), func(n string) bool { return judged[n] })
+	if len(missing) > 0 {
+		r.add(fail(RuleExpectUnjudged, r.fleet.expect.DefRange(), "Expectations are not judged",
+			fmt.Sprintf("No test holds %s against these facts: %s. Each of them could show anything, and pass. Give them a test that reads all of these facts, with %s.", count(len(missing), "node"), nodeset.Fold(missing), join(remedies, "or"))))
+	}
+}
+
+// judgesExpect reports whether the test fails on each node that is not as
+// expected: whether it reads every fact and binds the worst of its mismatches
+// to none.
+func (t *test) judgesExpect(expected []evidence.Expectation) bool {
+	unread := func(e evidence.Expectation) bool {
+		_, reads := t.fact(e.Fact)
+		return !reads
+	}
+	for _, h := range t.thresholds {
+		none := h.Max != nil && *h.Max == 0 && (h.stat == thresholds.StatMax || h.stat == thresholds.StatSum)
+		if h.Metric == t.spec.Mismatches && none {
+			return !slices.ContainsFunc(expected, unread)
+		}
+	}
+	return false
 }
 
 // decodeNodesets expands the node sets; they may refer to each other.

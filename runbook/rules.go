@@ -56,7 +56,7 @@ const (
 	RuleLayoutNode      Rule = "layout-node"
 	RuleUnknownExecutor Rule = "unknown-executor"
 	RuleUnknownFact     Rule = "unknown-fact"
-	RuleExpectUnread    Rule = "expect-unread"
+	RuleExpectUnjudged  Rule = "expect-unjudged"
 
 	// Phases and owners.
 	RuleGateRequire    Rule = "gate-require"
@@ -131,7 +131,7 @@ func Rules() []Rule {
 		RuleDuration, RuleZeroDuration,
 		RuleVersionConstraint, RuleRequiredVersion, RuleToolVersion, RuleVariableType, RuleVariableValue,
 		RuleUnsetVariable, RuleUnknownVariable, RuleValidation, RuleValidationFailed,
-		RuleNodeSet, RuleOutsideFleet, RuleLayout, RuleLayoutNode, RuleUnknownExecutor, RuleUnknownFact, RuleExpectUnread,
+		RuleNodeSet, RuleOutsideFleet, RuleLayout, RuleLayoutNode, RuleUnknownExecutor, RuleUnknownFact, RuleExpectUnjudged,
 		RuleGateRequire, RuleGateImpossible, RuleEmptyPhase, RuleUnusedOwner,
 		RuleNoThreshold, RuleDeadline, RuleUnknownCheck, RuleCheckParams, RuleNeeds, RuleScope, RulePairs, RuleHazard,
 		RuleClaims, RuleClaimEmpty, RuleClaimTwice, RuleClaimUnbound,

@@ -146,7 +146,7 @@ func fleetBlock() Block {
 					{Name: "shared_machine", Type: "bool", Default: "false", Doc: "Several nodes may be one machine. The evidence says so."},
 				},
 			},
-			{Type: "expect", Single: true, Open: "text, number or bool", Doc: "Facts of the check inventory that every node must show, by name."},
+			{Type: "expect", Single: true, Open: "text, number or bool", Doc: "Facts of the check inventory that every node must show, by name. A threshold of inventory's mismatches with max = 0 judges them, on every node."},
 		},
 	}
 }

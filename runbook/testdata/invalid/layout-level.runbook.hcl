@@ -14,10 +14,6 @@ fleet "pod" {
     { node = "gpu03", gpu = "A2" },
   ]
 
-  expect {
-    gpus = 8
-  }
-
   executor "ssh" {
     user = "acceptance"
   }
