@@ -32,14 +32,14 @@ func inputsOf(t testing.TB, src []byte) Inputs {
 		return Inputs{}
 	}
 	var asked struct {
-		Vars        map[string]string
+		Vars, Env   map[string]string
 		Files       map[string]string
 		ToolVersion string
 	}
 	if err := json.Unmarshal(text, &asked); err != nil {
 		t.Fatalf("first line: %v", err)
 	}
-	in := Inputs{Vars: asked.Vars, ToolVersion: asked.ToolVersion}
+	in := Inputs{Vars: asked.Vars, Env: asked.Env, ToolVersion: asked.ToolVersion}
 	for _, name := range slices.Sorted(maps.Keys(asked.Files)) {
 		in.Files = append(in.Files, VarFile{Name: name, Bytes: []byte(asked.Files[name])})
 	}

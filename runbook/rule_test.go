@@ -281,8 +281,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestVariables: flags win over files, later files over earlier ones, and all
-// of them over defaults.
+// TestVariables: flags win over files, later files over earlier ones, these
+// over the environment, and all of them over defaults.
 func TestVariables(t *testing.T) {
 	src := append(minimalWith(t, "", ""), `
 variable "word" {
@@ -307,6 +307,9 @@ variable "words" {
 		{Inputs{Files: []VarFile{b, a}}, `"a" ["a"]`},
 		{Inputs{Files: []VarFile{a, b}, Vars: map[string]string{"word": "[flag] \"${x}", "words": `["x", "y"]`}}, `"[flag] \"${x}" ["x","y"]`},
 		{Inputs{Vars: map[string]string{"word": ""}}, `"" ["default"]`},
+		{Inputs{Env: map[string]string{"word": "env", "words": `["env"]`}}, `"env" ["env"]`},
+		{Inputs{Env: map[string]string{"word": "env", "words": `["env"]`}, Files: []VarFile{b}}, `"b" ["env"]`},
+		{Inputs{Env: map[string]string{"word": "env"}, Vars: map[string]string{"word": "flag"}}, `"flag" ["default"]`},
 	} {
 		r, plan, diags := compileAll(fstest.MapFS{"x.runbook.hcl": {Data: src}}, "x.runbook.hcl", test.in)
 		if diags.HasErrors() {

@@ -27,9 +27,12 @@ type Known struct {
 
 // Inputs is all that a runbook is compiled with beside its own files.
 type Inputs struct {
-	// Vars are values of variables as text, from flags and the environment:
-	// the text itself where the variable is a string, else an expression.
+	// Vars are values of variables as text, from flags: the text itself where
+	// the variable is a string, else an expression.
 	Vars map[string]string
+	// Env are such values from environment variables, each called EnvPrefix
+	// and the variable's name; they are under Files.
+	Env map[string]string
 	// Values are typed values as JSON, from a sealed plan. Where it is not
 	// nil, no other source of values is read, and every *.runvars.hcl beside
 	// the runbook counts as a source: the folder then holds a plan's sources
@@ -52,6 +55,9 @@ type VarFile struct {
 	Name  string
 	Bytes []byte
 }
+
+// EnvPrefix begins the names of environment variables with values.
+const EnvPrefix = "RACKPROOF_VAR_"
 
 // varFileSuffix ends the names of variable files.
 const varFileSuffix = ".runvars.hcl"

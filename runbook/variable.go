@@ -150,11 +150,17 @@ func (r *Runbook) givenValues() map[string]given {
 	if r.in.Values != nil {
 		for _, name := range slices.Sorted(maps.Keys(r.in.Values)) {
 			rng := inputRange(name)
-			if r.knownVariable(name, rng, "The plan") {
+			if r.knownVariable(name, rng, "The plan", "It was made of another runbook.") {
 				values[name] = given{json: r.in.Values[name], rng: rng}
 			}
 		}
 		return values
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.in.Env)) {
+		rng := hcl.Range{Filename: fmt.Sprintf("<environment variable %s%s>", EnvPrefix, name), Start: hcl.InitialPos, End: hcl.InitialPos}
+		if r.knownVariable(name, rng, "The environment variable "+EnvPrefix+name, "Unset it, or declare the variable.") {
+			values[name] = r.givenText(name, r.in.Env[name], rng)
+		}
 	}
 	for _, f := range r.in.Files {
 		body := r.parseFile(f.Bytes, f.Name)
@@ -165,27 +171,27 @@ func (r *Runbook) givenValues() map[string]given {
 			r.add(fail(RuleVarFile, b.DefRange(), "Block in a variable file", "A variable file holds values alone, such as soak = \"24h\"."))
 		}
 		for _, attr := range attributes(body) {
-			if r.knownVariable(attr.Name, attr.NameRange, "The variable file") {
+			if r.knownVariable(attr.Name, attr.NameRange, "The variable file", "Remove it, or declare the variable.") {
 				values[attr.Name] = given{expr: attr.Expr, rng: attr.Expr.Range()}
 			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.in.Vars)) {
 		rng := inputRange(name)
-		if r.knownVariable(name, rng, "An input") {
+		if r.knownVariable(name, rng, "The flag --var", "Leave it out, or declare the variable.") {
 			values[name] = r.givenText(name, r.in.Vars[name], rng)
 		}
 	}
 	return values
 }
 
-// inputRange names the value of a flag or of the environment as a file, so
-// that a diagnostic has a place.
+// inputRange names the value of a flag or of a plan as a file, so that a
+// diagnostic has a place.
 func inputRange(name string) hcl.Range {
 	return hcl.Range{Filename: fmt.Sprintf("<value of var.%s>", name), Start: hcl.InitialPos, End: hcl.InitialPos}
 }
 
-func (r *Runbook) knownVariable(name string, rng hcl.Range, where string) bool {
+func (r *Runbook) knownVariable(name string, rng hcl.Range, where, remedy string) bool {
 	if slices.Contains(r.symbols["var"], name) {
 		return true
 	}
@@ -195,6 +201,7 @@ func (r *Runbook) knownVariable(name string, rng hcl.Range, where string) bool {
 	} else {
 		detail += listed("It declares:", r.symbols["var"])
 	}
+	detail += " " + remedy
 	r.add(fail(RuleUnknownVariable, rng, "Value of an unknown variable", detail))
 	return false
 }
