@@ -25,6 +25,19 @@ func typeName(check string) string {
 	return strings.Join(words, "")
 }
 
+// TestMismatches: what is said to judge the expect block is a metric of nodes.
+func TestMismatches(t *testing.T) {
+	for _, check := range checks.Builtin() {
+		spec := check.Spec()
+		if spec.Mismatches == "" {
+			continue
+		}
+		if !slices.ContainsFunc(spec.Metrics(json.RawMessage("{}")), func(m checks.Metric) bool { return m.Name == spec.Mismatches && m.Level == "node" }) {
+			t.Errorf("check %s: no metric %q of a node", spec.Name, spec.Mismatches)
+		}
+	}
+}
+
 // TestCatalogIsComplete finds every type with the three methods of a Check in
 // the source, and wants it in Builtin, in a file of its name, with cases.
 func TestCatalogIsComplete(t *testing.T) {

@@ -53,6 +53,10 @@ type Spec struct {
 	Validate func(p json.RawMessage) error
 	Metrics  func(p json.RawMessage) []Metric
 	Facts    func(p json.RawMessage) []FactSpec
+	// Mismatches is the metric that counts the facts of a node that differ from
+	// the fleet's expect block: zero says that each was read and is as expected.
+	// Empty: the check does not look at the block.
+	Mismatches string
 	// Subjects are the expected subjects of one metric or fact, for a test on
 	// nodes, at the metric's finest level. Nil means that the plan cannot
 	// know them, which is a plan error.

@@ -66,8 +66,8 @@ func (command) Spec() Spec {
 		Loads:   []string{"cpu"},
 		Needs:   []evidence.Capability{evidence.CapExec},
 		Params: []evidence.Param{
-			{Name: "argv", Type: evidence.ParamStrings, Required: true, Doc: "The command and its arguments. There is no shell."},
-			{Name: "expect_exit", Type: evidence.ParamNumber, Default: 0, Doc: "The exit status of a run that worked."},
+			{Name: "argv", Type: evidence.ParamArgv, Required: true, Doc: "The command and its arguments. There is no shell."},
+			{Name: "expect_exit", Type: evidence.ParamNumber, Whole: true, Default: 0, Doc: "The exit status of a run that worked."},
 			{Name: "proof", Type: evidence.ParamString, Required: true, Doc: "A regular expression (RE2) that matches the tool's own closing line and no line before it."},
 			{Name: "metric", Type: evidence.ParamBlocks, Doc: "A number to read; exactly one of regex, json, column and count.",
 				Nested: append([]evidence.Param{

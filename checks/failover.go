@@ -66,12 +66,12 @@ func (failover) Spec() Spec {
 			{Name: "probe", Type: evidence.ParamBlock, Required: true, Doc: "What is asked of the service.", Nested: []evidence.Param{
 				{Name: "period", Type: evidence.ParamDuration, Default: "1s", Doc: "The time between two writes, and so the resolution of outage."},
 				{Name: "timeout", Type: evidence.ParamDuration, Default: "10s", Doc: "A write that takes longer is ended and has failed."},
-				{Name: "write", Type: evidence.ParamStrings, Required: true, Doc: "The command that writes one record; " + recordMark + " in its arguments stands for it. There is no shell."},
-				{Name: "read", Type: evidence.ParamStrings, Required: true, Doc: "The command that prints every record, one a line."},
+				{Name: "write", Type: evidence.ParamArgv, Required: true, Doc: "The command that writes one record; " + recordMark + " in its arguments stands for it. There is no shell."},
+				{Name: "read", Type: evidence.ParamArgv, Required: true, Doc: "The command that prints every record, one a line."},
 				{Name: "from", Type: evidence.ParamString, Doc: "The node that probes; by default the first of the fleet that no fault breaks."},
 			}},
 			{Name: "settle", Type: evidence.ParamDuration, Default: "10s", Doc: "How long the probe goes on after the last fault was undone."},
-			{Name: "accepted", Type: evidence.ParamStrings, Doc: "A command whose standard output must be the same before and after on every node that a fault breaks: the node's accepted state."},
+			{Name: "accepted", Type: evidence.ParamArgv, Doc: "A command whose standard output must be the same before and after on every node that a fault breaks: the node's accepted state."},
 		},
 		Validate: func(p json.RawMessage) error {
 			params, err := readFailoverParams(p)

@@ -55,7 +55,7 @@ func (hostBurn) Spec() Spec {
 		Needs:   []evidence.Capability{evidence.CapExec},
 		Params: []evidence.Param{
 			{Name: "stressors", Type: evidence.ParamStrings, Default: []string{"cpu"}, Doc: "What runs at once: of " + strings.Join(burnStressors, ", ") + "."},
-			{Name: "workers", Type: evidence.ParamNumber, Default: 0, Doc: "Workers of each stressor; 0 means one for each CPU."},
+			{Name: "workers", Type: evidence.ParamNumber, Whole: true, Default: 0, Doc: "Workers of each stressor; 0 means one for each CPU."},
 			{Name: "method", Type: evidence.ParamString, Default: "all", Doc: "The cpu stressor's method, as stress-ng --cpu-method names it."},
 			{Name: "vm_bytes", Type: evidence.ParamBytes, Default: "256MiB", Doc: "Memory of each vm worker."},
 			{Name: "load_floor", Type: evidence.ParamNumber, Unit: "%", Default: 90, Doc: "A sample interval counts as under load when the CPUs were busy at least so much."},

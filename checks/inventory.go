@@ -112,7 +112,7 @@ func (inventory) Spec() Spec {
 		Needs:   []evidence.Capability{evidence.CapExec},
 		Params: []evidence.Param{
 			{Name: "version", Type: evidence.ParamBlocks, Doc: "A tool whose version is read, as the fact <label>_version.", Nested: []evidence.Param{
-				{Name: "argv", Type: evidence.ParamStrings, Required: true, Doc: "The command that prints it on standard output."},
+				{Name: "argv", Type: evidence.ParamArgv, Required: true, Doc: "The command that prints it on standard output."},
 				{Name: "regex", Type: evidence.ParamString, Doc: "A regular expression (RE2) with one group, the version; it must match once. Without it the whole line is the version."},
 				{Name: "proof", Type: evidence.ParamString, Doc: "For a tool that prints several lines: a regular expression that matches the last line and no line before it."},
 			}},
@@ -124,7 +124,8 @@ func (inventory) Spec() Spec {
 			}
 			return params.validate()
 		},
-		Metrics: func(json.RawMessage) []Metric { return slices.Clone(inventoryMetrics) },
+		Mismatches: "mismatches",
+		Metrics:    func(json.RawMessage) []Metric { return slices.Clone(inventoryMetrics) },
 		Facts: func(p json.RawMessage) []FactSpec {
 			facts := slices.Clone(inventoryFacts)
 			params, err := readInventoryParams(p)

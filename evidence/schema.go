@@ -33,6 +33,8 @@ type Param struct {
 	Enum     []string // the values that a text may have
 	Nested   []Param  // for ParamBlock and ParamBlocks: the block's own arguments
 	Sampling bool     // a ParamDuration that the runbook's sample_interval, where there is one, is the default of
+	Whole    bool     // a ParamNumber or ParamNumbers that is counted: no fractions
+	Empty    bool     // a ParamArgv that may be an empty list, where that means something
 }
 
 // ParamType is the type of a Param and of its JSON value.
@@ -47,6 +49,7 @@ const (
 	ParamBytes    ParamType = "bytes"    // "16GiB"; JSON text in the spelling that FormatBytes gives
 	ParamStrings  ParamType = "list of string"
 	ParamNumbers  ParamType = "list of number"
+	ParamArgv     ParamType = "argv"         // one command: a program and its arguments, a list of string
 	ParamArgvs    ParamType = "list of argv" // list of list of string
 	ParamTable    ParamType = "table"        // list of objects of text, as csvdecode gives
 	ParamBlock    ParamType = "block"        // one nested block: an object

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -27,7 +28,7 @@ func (r *Runbook) Compile() (*evidence.Plan, hcl.Diagnostics) {
 	if r.diags.HasErrors() {
 		return nil, hcl.Diagnostics{fail(RuleNotLoaded, r.here(), "Runbook has errors", "A runbook with errors has no plan. Mend what was reported when it was read.")}
 	}
-	c := compiler{r: r, folds: map[string][]folded{}, subjects: map[string][]evidence.Subject{}, sets: map[setKey]string{}}
+	c := newCompiler(r)
 	plan := c.plan()
 	if c.diags.HasErrors() {
 		return nil, c.diags
@@ -44,7 +45,12 @@ type compiler struct {
 	folds    map[string][]folded
 	subjects map[string][]evidence.Subject
 	sets     map[setKey]string
-	expected int
+	expected int // subjects, over all thresholds
+	listed   int // subjects, over all lists that differ
+}
+
+func newCompiler(r *Runbook) *compiler {
+	return &compiler{r: r, folds: map[string][]folded{}, subjects: map[string][]evidence.Subject{}, sets: map[setKey]string{}}
 }
 
 // setKey tells node sets apart by where they are kept.
@@ -142,15 +148,30 @@ func (c *compiler) threshold(t *test, h *threshold) evidence.Threshold {
 		return h.Threshold
 	}
 	if c.expected += len(subjects); c.expected > maxSubjects {
-		c.diags = hcl.Diagnostics{fail(RulePlanTooLarge, t.rng, "Plan too large", fmt.Sprintf("Up to this test more than %d subjects are expected. Split the runbook.", maxSubjects))}
+		c.tooLarge(t.rng, fmt.Sprintf("Up to this test more than %d subjects are expected. Split the runbook.", maxSubjects))
 		return h.Threshold
 	}
-	if h.stat.Samples() > 1 || h.MinSamples > 0 {
-		c.checkSamples(t, h, subjects)
+	combinations, known := h.combinations()
+	groups, total := c.groups(t, h, subjects)
+	if combinations > thresholds.MaxExpected/total {
+		c.tooLarge(h.rng, fmt.Sprintf("This threshold expects more than %d measurements, and could not be judged. Split its test, or bind fewer labels with at.", thresholds.MaxExpected))
+		return h.Threshold
+	}
+	if h.stat.Samples() > 1 || h.MinSamples > 0 || h.stat == thresholds.StatCount {
+		c.checkSamples(h, groups, combinations, known)
 	}
 	out := h.Threshold
 	out.Subjects = c.fold(subjects)
+	if c.listed > thresholds.MaxExpected {
+		c.tooLarge(h.rng, fmt.Sprintf("Up to this threshold there are more than %d subjects in lists that differ, and no more could be judged. Split the runbook.", thresholds.MaxExpected))
+	}
 	return out
+}
+
+// tooLarge is the one error of a plan that is too large, whatever else is
+// wrong with it.
+func (c *compiler) tooLarge(rng hcl.Range, detail string) {
+	c.diags = hcl.Diagnostics{fail(RulePlanTooLarge, rng, "Plan too large", detail)}
 }
 
 // expectHint says how the parts of a level become known.
@@ -184,67 +205,153 @@ func (c *compiler) fold(subjects []evidence.Subject) []string {
 			return known.to
 		}
 	}
+	c.listed += len(subjects)
 	to := evidence.FoldSubjects(subjects)
 	c.folds[key] = append(c.folds[key], folded{from: subjects, to: to})
 	return to
 }
 
-// checkSamples refuses a statistic that the plan already knows to have too
-// few measurements.
-func (c *compiler) checkSamples(t *test, h *threshold, subjects []evidence.Subject) {
-	combinations := 1
-	for _, label := range h.labels {
-		if label.Values == nil && h.At[label.Name] == nil {
-			return // how many there are is not known before the run
-		}
-		if label.Values != nil {
-			combinations *= len(h.At[label.Name])
-		}
-	}
-	groups := c.groups(h, subjects)
+// checkSamples refuses a statistic that the plan already knows to have too few
+// measurements, and bounds that it knows every rack to meet or to miss. Groups
+// are the measurements of each group with one combination of labels.
+func (c *compiler) checkSamples(h *threshold, groups map[string]int, combinations int, known bool) {
 	if h.stat == thresholds.StatMADZ {
-		if len(groups) < h.stat.Samples() {
+		switch n := len(groups); {
+		case n < h.stat.Samples():
 			c.add(fail(RuleTooFewSubjects, h.statRange, "Too few subjects to compare",
-				fmt.Sprintf("The statistic mad_z compares each subject with its siblings and needs at least %d of them, and there are %d here, per %s. Bind a fixed bound, or use a larger node set.", h.stat.Samples(), len(groups), h.Per)))
+				fmt.Sprintf("The statistic mad_z compares each subject with its siblings and needs at least %d of them, and there are %d here, per %s. Bind a fixed bound, or use a larger node set.", h.stat.Samples(), n, h.Per)))
+		case n < h.MinSamples:
+			c.add(fail(RuleMinSamples, h.minRange, "Too few subjects for min_samples",
+				fmt.Sprintf("The statistic mad_z compares subjects, and at least %d of them are asked for, but there are %d here, per %s. It would be inconclusive on any rack: write at most %d, or use a larger node set.", h.MinSamples, n, h.Per, n)))
 		}
-	} else {
-		fewest, where := len(subjects)+1, ""
-		for _, name := range slices.Sorted(maps.Keys(groups)) {
-			if n := groups[name]; n < fewest {
-				fewest, where = n, name
-			}
+		return
+	}
+	fewest, where, total := -1, "", 0
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		if h.stat != thresholds.StatSpread { // a spread is taken within each combination
+			groups[name] *= combinations
 		}
-		samples := fewest * t.Repeat
-		if h.stat != thresholds.StatSpread {
-			samples *= combinations
+		if n := groups[name]; fewest < 0 || n < fewest {
+			fewest, where = n, name
 		}
-		if need := h.stat.Samples(); samples < need {
-			c.add(fail(RuleTooFewSamples, h.statRange, "Too few measurements for the statistic",
-				fmt.Sprintf("The statistic %s needs at least %s, and %s has %d expected. It would be inconclusive on any rack: bind min, max or median, or judge more together with per = \"test\".", h.Stat, count(need, "measurement"), where, samples)))
+		total += groups[name]
+	}
+	switch need := h.stat.Samples(); {
+	case known && fewest < need:
+		remedy := "bind min, max or median"
+		if h.stat == thresholds.StatDistinct {
+			remedy = "bind the text itself with equals"
 		}
-		if h.MinSamples > samples && !c.diags.HasErrors() {
-			c.add(fail(RuleMinSamples, h.minRange, "Too few measurements for min_samples",
-				fmt.Sprintf("At least %s are asked for, and %s has %d expected. It would be inconclusive on any rack.", count(h.MinSamples, "measurement"), where, samples)))
+		if h.Per != perTest && total >= need {
+			remedy += ", or judge more together with per = \"test\""
 		}
+		c.add(fail(RuleTooFewSamples, h.statRange, "Too few measurements for the statistic",
+			fmt.Sprintf("The statistic %s needs at least %s, and %s has %d expected. It would be inconclusive on any rack: %s.", h.Stat, evidence.Count(need, "measurement"), where, fewest, remedy)))
+	case known && fewest < h.MinSamples:
+		c.add(fail(RuleMinSamples, h.minRange, "Too few measurements for min_samples",
+			fmt.Sprintf("At least %s are asked for, and %s has %d expected. It would be inconclusive on any rack.", evidence.Count(h.MinSamples, "measurement"), where, fewest)))
+	default:
+		c.checkSatisfiable(h, groups, known)
 	}
 }
 
-// groups counts the subjects of each group that is judged on its own.
-func (c *compiler) groups(h *threshold, subjects []evidence.Subject) map[string]int {
-	groups := map[string]int{}
-	level := slices.Index(strings.Split(h.Level, "/"), h.Per)
-	for _, s := range subjects {
-		switch {
-		case h.Per == perTest:
-			groups["the test"]++
-		case level >= 0:
-			groups[prefix(string(s), level+1)]++
-		default:
-			node, _, _ := strings.Cut(string(s), "/")
-			groups[h.Per+" "+c.r.fleet.labelsOf[node][h.Per]]++
+// checkSatisfiable refuses bounds of a counting statistic that every rack
+// misses in some group, or meets in all of them.
+func (c *compiler) checkSatisfiable(h *threshold, groups map[string]int, known bool) {
+	largest, total, missable := "", 0, false
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		least, most, bounded := h.possible(groups[name], known)
+		if !bounded {
+			return
+		}
+		missed := h.max
+		if h.Max == nil || *h.Max >= least {
+			missed = h.min
+		}
+		if h.Max != nil && *h.Max < least || h.Min != nil && *h.Min > most {
+			remedy := "Write a bound that it can meet."
+			if h.stat == thresholds.StatCount {
+				remedy = "Remove the threshold: a missing measurement is inconclusive without it."
+			}
+			c.add(c.r.withValues(missed.Expr, fail(RuleNeverMet, missed.Expr.Range(), "Threshold can never be met",
+				fmt.Sprintf("The %s of %s is %s, so every rack would fail. %s", statWords[h.stat], name, between(least, most), remedy))))
+			return
+		}
+		missable = missable || h.Min != nil && *h.Min > least || h.Max != nil && *h.Max < most
+		total += groups[name]
+		if largest == "" || groups[name] > groups[largest] {
+			largest = name
 		}
 	}
-	return groups
+	if missable {
+		return
+	}
+	least, most, _ := h.possible(groups[largest], known)
+	void := h.max
+	if void == nil {
+		void = h.min
+	}
+	detail := fmt.Sprintf("The %s of %s is %s, so every rack would pass.", statWords[h.stat], largest, between(least, most))
+	switch {
+	case h.stat == thresholds.StatCount:
+		detail += " Remove the threshold: a missing measurement is inconclusive without it."
+	case h.stat == thresholds.StatDistinct && h.Per != perTest && h.Max != nil && *h.Max < float64(total):
+		detail += " Judge more together with per = \"test\"."
+	case h.Max != nil:
+		detail += " Write a smaller bound."
+	}
+	c.add(c.r.withValues(void.Expr, fail(RuleNeverFails, void.Expr.Range(), "Threshold can never fail", detail)))
+}
+
+// between says what a statistic can be.
+func between(least, most float64) string {
+	switch {
+	case least == most:
+		return number(least)
+	case math.IsInf(most, 1):
+		return number(least) + " at least"
+	}
+	return number(least) + " to " + number(most)
+}
+
+// groups counts the expected measurements of each group that is judged on its
+// own, and of all together, with one combination of labels.
+func (c *compiler) groups(t *test, h *threshold, subjects []evidence.Subject) (groups map[string]int, total int) {
+	groups = map[string]int{}
+	level := slices.Index(strings.Split(h.Level, "/"), h.Per)
+	for _, s := range subjects {
+		n := t.measured(string(s))
+		total += n
+		switch {
+		case h.Per == perTest:
+			groups["the test"] += n
+		case level >= 0:
+			groups[prefix(string(s), level+1)] += n
+		default:
+			node, _, _ := strings.Cut(string(s), "/")
+			groups[h.Per+" "+c.r.fleet.labelsOf[node][h.Per]] += n
+		}
+	}
+	return groups, total
+}
+
+// measured is how many cells measure a subject: those that its node is in.
+func (t *test) measured(subject string) int {
+	n := len(t.nodes)
+	whole := subject == string(evidence.SubjectFleet)
+	switch {
+	case whole && t.Scope == evidence.ScopeNode:
+		return n * t.Repeat
+	case whole && t.Scope == evidence.ScopePair:
+		return (n + 1) / 2 * t.Repeat
+	case t.Scope == evidence.ScopePair && n%2 == 1:
+		// The first node has two partners: the second, and the one left over.
+		parts := strings.Split(subject, "/")
+		if parts[0] == t.nodes[0] && !slices.Contains(parts[1:], t.nodes[1]) && !slices.Contains(parts[1:], t.nodes[n-1]) {
+			return 2 * t.Repeat
+		}
+	}
+	return t.Repeat
 }
 
 // prefix is the first n parts of a subject.

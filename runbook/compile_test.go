@@ -13,6 +13,7 @@ import (
 	"testing/fstest"
 
 	"github.com/rackproof/rackproof/evidence"
+	"github.com/rackproof/rackproof/thresholds"
 )
 
 // compiled is the bytes of the plan; any diagnostic fails the test.
@@ -139,6 +140,56 @@ func TestPairs(t *testing.T) {
 	}
 }
 
+// TestMeasured: what is expected is what the cells give.
+func TestMeasured(t *testing.T) {
+	for _, row := range []struct {
+		nodes, subject string
+		scope          evidence.Scope
+		want           int
+	}{
+		{"a b c", "a/gpu0", evidence.ScopeNode, 2},
+		{"a b c", "fleet", evidence.ScopeNode, 6},
+		{"a b c", "a", evidence.ScopeFleet, 2},
+		{"a b c", "fleet", evidence.ScopeFleet, 2},
+		{"a b", "a", evidence.ScopePair, 2},
+		{"a b", "fleet", evidence.ScopePair, 2},
+		{"a b c", "a", evidence.ScopePair, 4},
+		{"a b c", "a/nic0", evidence.ScopePair, 4},
+		{"a b c", "a/nic0/b", evidence.ScopePair, 2},
+		{"a b c", "a/nic0/c", evidence.ScopePair, 2},
+		{"a b c", "b", evidence.ScopePair, 2},
+		{"a b c", "c", evidence.ScopePair, 2},
+		{"a b c", "fleet", evidence.ScopePair, 4},
+	} {
+		measuring := &test{nodes: strings.Fields(row.nodes)}
+		measuring.Scope, measuring.Repeat = row.scope, 2
+		if got := measuring.measured(row.subject); got != row.want {
+			t.Errorf("%s of %s by %s: %d cells, want %d", row.subject, row.nodes, row.scope, got, row.want)
+		}
+	}
+}
+
+// TestListsOfSubjects: a list that is there already costs the judge nothing,
+// and one too many cannot be judged.
+func TestListsOfSubjects(t *testing.T) {
+	r, diags := loadBytes(minimalWith(t, "", ""), Inputs{})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	c := newCompiler(r)
+	c.listed = thresholds.MaxExpected - 8
+	for range 2 {
+		if c.test(r.tests[0]); len(c.diags) > 0 {
+			t.Fatalf("%d subjects: %v", c.listed, c.diags)
+		}
+	}
+	c = newCompiler(r)
+	c.listed = thresholds.MaxExpected - 7
+	if c.test(r.tests[0]); len(c.diags) != 1 || ruleOf(c.diags[0]) != RulePlanTooLarge {
+		t.Errorf("%d subjects: %v", c.listed, c.diags)
+	}
+}
+
 // TestFileStaysInside: file() reads nothing outside of the runbook's folder,
 // also through links.
 func TestFileStaysInside(t *testing.T) {
@@ -208,7 +259,7 @@ func TestFileStaysInside(t *testing.T) {
 	}
 }
 
-// large is a runbook of 1,000 nodes and 200 tests, a third of them by GPU.
+// large is a runbook of 1,000 nodes and 201 tests, a third of them by GPU.
 func large(t testing.TB) fs.FS {
 	minimal, err := os.ReadFile("testdata/valid/minimal.runbook.hcl")
 	if err != nil {
@@ -225,6 +276,8 @@ func large(t testing.TB) fs.FS {
 		}
 		src = append(src, test...)
 	}
+	src = append(src, strings.NewReplacer("bandwidth", "parts", "nccl_allreduce", "inventory", "    sizes = [\"1GiB\", \"16GiB\"]\n", "",
+		"busbw", "mismatches", "min   = 440", "max   = 0", "GB/s", "1").Replace(string(minimal[at:]))...)
 	layout := []byte("node,rack,unit\n")
 	for i := range 1000 {
 		layout = fmt.Appendf(layout, "gpu%04d,R%02d,%d\n", i+1, i/20, i%20)
@@ -241,7 +294,7 @@ func TestLarge(t *testing.T) {
 	if diags.HasErrors() {
 		t.Fatalf("diagnostics:\n%s", text(t, diags, r.Files()))
 	}
-	if len(plan.Cells) != 200_000 || len(plan.Tests) != 200 {
+	if len(plan.Cells) != 201_000 || len(plan.Tests) != 201 {
 		t.Errorf("%d cells of %d tests", len(plan.Cells), len(plan.Tests))
 	}
 	data, err := evidence.Encode(plan)

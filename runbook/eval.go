@@ -1,10 +1,14 @@
 package runbook
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -18,7 +22,8 @@ import (
 // referred to, and the place where diagnostics go.
 type scope struct {
 	diags   hcl.Diagnostics
-	ctx     *hcl.EvalContext // functions, and "var" and "local" once they have values
+	files   map[string]*hcl.File // by the name that ranges use
+	ctx     *hcl.EvalContext     // functions, and "var" and "local" once they have values
 	symbols map[string][]string
 	// broken names those "var.x" and "local.x" that had an error of their own:
 	// whoever refers to them is not blamed again.
@@ -55,12 +60,11 @@ func (s *scope) repeated(d *hcl.Diagnostic) bool {
 
 func (s *scope) tagEvaluation(d *hcl.Diagnostic) *hcl.Diagnostic {
 	rule := RuleExpression
-	if extra, ok := hcl.DiagnosticExtra[hclsyntax.FunctionCallDiagExtra](d); ok {
+	if _, ok := hcl.DiagnosticExtra[hclsyntax.FunctionCallDiagExtra](d); ok {
 		rule = RuleFunctionCall
 		// hcl says "Invalid function argument" of every failed call; the
 		// function's own error is the problem.
 		d.Summary = "Error in function call"
-		_ = extra
 	}
 	return tag(rule, hcl.Diagnostics{d})[0]
 }
@@ -199,9 +203,12 @@ func traversalName(t hcl.Traversal) string {
 	return name
 }
 
-// kindOf names a type for a person.
-func kindOf(t cty.Type) string {
+// kindOf names what val is for a person.
+func kindOf(val cty.Value) string {
+	t := val.Type()
 	switch {
+	case val.IsNull():
+		return "null"
 	case t == cty.String:
 		return "text"
 	case t == cty.Number:
@@ -218,11 +225,7 @@ func kindOf(t cty.Type) string {
 
 // unsuitable reports a value of the wrong type.
 func unsuitable(expr hcl.Expression, name, want string, got cty.Value, ctx *hcl.EvalContext) *hcl.Diagnostic {
-	is := "null"
-	if !got.IsNull() {
-		is = kindOf(got.Type())
-	}
-	d := fail(RuleType, expr.Range(), "Unsuitable value", fmt.Sprintf("The argument %q wants %s, but this is %s.", name, want, is))
+	d := fail(RuleType, expr.Range(), "Unsuitable value", fmt.Sprintf("The argument %q wants %s, but this is %s.", name, want, kindOf(got)))
 	d.Expression, d.EvalContext = expr, ctx
 	return d
 }
@@ -243,11 +246,15 @@ func (s *scope) primitive(attr *hclsyntax.Attribute, t cty.Type, want string) (c
 
 // text is a text that is not empty.
 func (s *scope) text(attr *hclsyntax.Attribute) (string, bool) {
-	val, ok := s.primitive(attr, cty.String, "a text")
+	val, ok := s.evaluate(attr.Expr)
 	if !ok {
 		return "", false
 	}
-	text := val.AsString()
+	text, d := s.spelled(attr.Name, attr.Expr, val)
+	if d != nil {
+		s.add(s.withValues(attr.Expr, d))
+		return "", false
+	}
 	if strings.TrimSpace(text) == "" {
 		s.add(fail(RuleEmptyText, attr.Expr.Range(), "Empty text", fmt.Sprintf("The argument %q is empty, so it says nothing. Write it, or leave the argument out where it is optional.", attr.Name)))
 		return "", false
@@ -299,10 +306,15 @@ func (s *scope) duration(attr *hclsyntax.Attribute) (evidence.Duration, bool) {
 		return 0, false
 	}
 	if d.Std() > maxDuration {
-		s.add(fail(RuleDuration, attr.Expr.Range(), "Unsuitable duration", "This is longer than a year."))
+		s.add(fail(RuleDuration, attr.Expr.Range(), "Unsuitable duration", tooLong(d)))
 		return 0, false
 	}
 	return d, true
+}
+
+// tooLong says that d is over maxDuration.
+func tooLong(d evidence.Duration) string {
+	return fmt.Sprintf("%s is longer than %d days, the longest time that can be written. Write a shorter one.", d, maxDuration/(24*time.Hour))
 }
 
 // withValues lets the renderer show what the references in expr stand for.
@@ -344,16 +356,34 @@ func (s *scope) list(name string, expr hclsyntax.Expression, want string) ([]ele
 		s.add(unsuitable(expr, name, want, val, s.ctx))
 		return nil, false
 	}
+	return elements(expr, val), true
+}
+
+// elements are the elements of val, a list that expr gives; expr is nil where
+// it was not written.
+func elements(expr hclsyntax.Expression, val cty.Value) []element {
 	vals := val.AsValueSlice()
 	out := make([]element, len(vals))
-	exprs, diags := hcl.ExprList(expr)
+	var exprs []hcl.Expression
+	if expr != nil {
+		exprs, _ = hcl.ExprList(expr) // none where the list is not written out
+	}
 	for i, v := range vals {
 		out[i] = element{expr: expr, val: v}
-		if inner, ok := literalElement(exprs, i, len(vals)); ok && !diags.HasErrors() {
+		if inner, ok := literalElement(exprs, i, len(vals)); ok {
 			out[i].expr = inner
 		}
 	}
-	return out, true
+	return out
+}
+
+// placeOf is where expr is written; nowhere for nil, the default of an
+// argument.
+func placeOf(expr hcl.Expression) hcl.Range {
+	if expr == nil {
+		return hcl.Range{}
+	}
+	return expr.Range()
 }
 
 // literalElement is the expression of element i where the list was written out.
@@ -371,53 +401,74 @@ func (s *scope) texts(name string, expr hclsyntax.Expression) ([]string, bool) {
 	if !ok {
 		return nil, false
 	}
-	out := make([]string, 0, len(elements))
-	for _, e := range elements {
-		text, err := convert.Convert(e.val, cty.String)
-		if err != nil || text.IsNull() || !e.val.Type().IsPrimitiveType() {
-			s.add(unsuitable(e.expr, name, "a list of texts", e.val, s.ctx))
-			return nil, false
-		}
-		out = append(out, text.AsString())
+	out, d := s.words(name, elements)
+	if d != nil {
+		s.add(s.withValues(expr, d))
+		return nil, false
 	}
 	return out, true
+}
+
+// words are the texts that the elements of a list are.
+func (s *scope) words(name string, list []element) ([]string, *hcl.Diagnostic) {
+	out := make([]string, 0, len(list))
+	for i, e := range list {
+		if e.val.IsNull() || !e.val.Type().IsPrimitiveType() {
+			return nil, fail(RuleType, placeOf(e.expr), "Unsuitable value", fmt.Sprintf("Each element of the argument %q is a text, but element %d is %s.", name, i+1, kindOf(e.val)))
+		}
+		if d := s.inexact(fmt.Sprintf("Element %d of the argument %q", i+1, name), e.expr, e.val); d != nil {
+			return nil, d
+		}
+		text, _ := plainText(e.val)
+		out = append(out, text)
+	}
+	return out, nil
 }
 
 // argvs is a list of commands, each a list of a program and its arguments.
 func (s *scope) argvs(name string, expr hclsyntax.Expression) ([][]string, bool) {
-	const want = "a list of commands, each a list of texts such as [\"uname\", \"-r\"]"
-	elements, ok := s.list(name, expr, want)
+	elements, ok := s.list(name, expr, wantCommands)
 	if !ok {
 		return nil, false
 	}
-	out := make([][]string, 0, len(elements))
-	for _, e := range elements {
-		argv, problem := argvOf(e.val)
-		if problem {
-			s.add(unsuitable(e.expr, name, want, e.val, s.ctx))
-			return nil, false
-		}
-		if d := checkArgv(argv, e.expr.Range()); d != nil {
-			s.add(d)
-			return nil, false
-		}
-		out = append(out, argv)
+	out, d := s.commands(name, elements)
+	if d != nil {
+		s.add(s.withValues(expr, d))
+		return nil, false
 	}
 	return out, true
 }
 
-func argvOf(val cty.Value) (argv []string, problem bool) {
-	if t := val.Type(); val.IsNull() || !t.IsTupleType() && !t.IsListType() {
-		return nil, true
-	}
-	for _, v := range val.AsValueSlice() {
-		text, err := convert.Convert(v, cty.String)
-		if err != nil || text.IsNull() || !v.Type().IsPrimitiveType() {
-			return nil, true
+const wantCommands = "a list of commands, each a list of texts such as [\"uname\", \"-r\"]"
+
+// commands are the commands that the elements of a list are.
+func (s *scope) commands(name string, list []element) ([][]string, *hcl.Diagnostic) {
+	out := make([][]string, 0, len(list))
+	for i, e := range list {
+		if !isSequence(e.val) {
+			return nil, fail(RuleType, placeOf(e.expr), "Unsuitable value", fmt.Sprintf("The argument %q wants %s, but element %d is %s.", name, wantCommands, i+1, kindOf(e.val)))
 		}
-		argv = append(argv, text.AsString())
+		argv, d := s.argv(name, e)
+		if d != nil {
+			return nil, d
+		}
+		out = append(out, argv)
 	}
-	return argv, false
+	return out, nil
+}
+
+// argv is one command; e is a list.
+func (s *scope) argv(name string, e element) ([]string, *hcl.Diagnostic) {
+	argv, d := s.words(name, elements(e.expr, e.val))
+	if d == nil {
+		d = checkArgv(argv, placeOf(e.expr))
+	}
+	return argv, d
+}
+
+// isSequence reports whether val has elements in an order.
+func isSequence(val cty.Value) bool {
+	return !val.IsNull() && (val.Type().IsTupleType() || val.Type().IsListType())
 }
 
 func checkArgv(argv []string, rng hcl.Range) *hcl.Diagnostic {
@@ -433,13 +484,8 @@ func checkArgv(argv []string, rng hcl.Range) *hcl.Diagnostic {
 	return nil
 }
 
-// decimal is a number in its shortest decimal form.
-func decimal(val cty.Value) string {
-	f, _ := val.AsBigFloat().Float64()
-	return strconv.FormatFloat(f, 'f', -1, 64)
-}
-
-// plainText is a primitive value as the text that a plan holds for it.
+// plainText is a primitive value as the text that a plan holds for it. A
+// number that is not whole has none: 580.10 would be 580.1.
 func plainText(val cty.Value) (string, bool) {
 	if val.IsNull() {
 		return "", false
@@ -448,9 +494,109 @@ func plainText(val cty.Value) (string, bool) {
 	case cty.String:
 		return val.AsString(), true
 	case cty.Number:
-		return decimal(val), true
+		return digits(val), val.AsBigFloat().IsInt()
 	case cty.Bool:
 		return strconv.FormatBool(val.True()), true
 	}
 	return "", false
+}
+
+// digits is a number in decimal, exactly.
+func digits(val cty.Value) string { return val.AsBigFloat().Text('f', -1) }
+
+// spelled is the text that val, the value of an argument at expr, stands for.
+func (s *scope) spelled(name string, expr hclsyntax.Expression, val cty.Value) (string, *hcl.Diagnostic) {
+	if d := s.inexact(fmt.Sprintf("The argument %q", name), expr, val); d != nil {
+		return "", d
+	}
+	text, ok := plainText(val)
+	if !ok {
+		return "", unsuitable(expr, name, "a text", val, s.ctx)
+	}
+	return text, nil
+}
+
+// inexact refuses a number where a text is wanted, unless its text is what was
+// written: 580.10 and 580.1 are one number and two versions.
+func (s *scope) inexact(what string, expr hcl.Expression, val cty.Value) *hcl.Diagnostic {
+	if val.IsNull() || val.Type() != cty.Number {
+		return nil
+	}
+	text, whole := plainText(val)
+	if written, ok := s.writtenNumber(expr); whole && (!ok || written == text) {
+		return nil
+	}
+	if len(text) > 40 {
+		text = val.AsBigFloat().Text('g', 17)
+	}
+	return fail(RuleNumberText, placeOf(expr), "Number where a text is wanted",
+		fmt.Sprintf("%s is a text, and a number does not keep how it is written: this one would be %q. Write it in quotes.", what, text))
+}
+
+// inexactIn is inexact for every part of val that becomes a text when val is
+// converted to t.
+func (s *scope) inexactIn(what string, expr hclsyntax.Expression, val cty.Value, t cty.Type) *hcl.Diagnostic {
+	if val.IsNull() {
+		return nil
+	}
+	from := val.Type()
+	switch {
+	case t == cty.String:
+		return s.inexact(what, expr, val)
+	case (t.IsListType() || t.IsSetType()) && (isSequence(val) || from.IsSetType()):
+		for i, e := range elements(expr, val) {
+			if d := s.inexactIn(fmt.Sprintf("Element %d of %s", i+1, lowerFirst(what)), e.expr, e.val, t.ElementType()); d != nil {
+				return d
+			}
+		}
+	case t.IsTupleType() && isSequence(val) && val.LengthInt() == t.Length():
+		for i, e := range elements(expr, val) {
+			if d := s.inexactIn(fmt.Sprintf("Element %d of %s", i+1, lowerFirst(what)), e.expr, e.val, t.TupleElementType(i)); d != nil {
+				return d
+			}
+		}
+	case (t.IsMapType() || t.IsObjectType()) && (from.IsMapType() || from.IsObjectType()):
+		cells, written := val.AsValueMap(), literalCells(expr)
+		for _, key := range slices.Sorted(maps.Keys(cells)) {
+			inner := cty.DynamicPseudoType
+			if t.IsMapType() {
+				inner = t.ElementType()
+			} else if t.HasAttribute(key) {
+				inner = t.AttributeType(key)
+			}
+			if d := s.inexactIn(fmt.Sprintf("Entry %q of %s", key, lowerFirst(what)), cmp.Or(written[key], expr), cells[key], inner); d != nil {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
+func lowerFirst(text string) string { return strings.ToLower(text[:1]) + text[1:] }
+
+// writtenNumber is how the number is spelled that expr is, where it is nothing
+// else.
+func (s *scope) writtenNumber(expr hcl.Expression) (string, bool) {
+	for {
+		switch e := expr.(type) {
+		case *metered:
+			expr = e.Expression
+			continue
+		case *hclsyntax.ParenthesesExpr:
+			expr = e.Expression
+			continue
+		case *hclsyntax.UnaryOpExpr:
+			if _, literal := e.Val.(*hclsyntax.LiteralValueExpr); !literal {
+				return "", false
+			}
+		case *hclsyntax.LiteralValueExpr:
+		default:
+			return "", false
+		}
+		file := s.files[expr.Range().Filename]
+		if file == nil || !expr.Range().CanSliceBytes(file.Bytes) {
+			return "", false
+		}
+		return string(expr.Range().SliceBytes(file.Bytes)), true
+	}
 }

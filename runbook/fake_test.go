@@ -40,7 +40,7 @@ func catalogue() Known {
 				Name: "ssh",
 				Params: []evidence.Param{
 					{Name: "user", Type: evidence.ParamString, Required: true},
-					{Name: "port", Type: evidence.ParamNumber, Default: 22},
+					{Name: "port", Type: evidence.ParamNumber, Whole: true, Default: 22},
 					{Name: "known_hosts", Type: evidence.ParamPath, Default: "known_hosts"},
 					{Name: "identity", Type: evidence.ParamString, Default: "agent"},
 				},
@@ -78,7 +78,7 @@ func nodeSubjects(_ evidence.Fleet, nodes []string, _ evidence.Scope, _ string, 
 
 func inventorySpec() checks.Spec {
 	return checks.Spec{
-		Name: "inventory", Version: 2, Scopes: []evidence.Scope{evidence.ScopeNode},
+		Name: "inventory", Version: 2, Mismatches: "mismatches", Scopes: []evidence.Scope{evidence.ScopeNode},
 		Params: []evidence.Param{{Name: "bill_of_materials", Type: evidence.ParamTable}},
 		Metrics: func(json.RawMessage) []checks.Metric {
 			return []checks.Metric{{Name: "mismatches", Unit: "1", Level: "node"}}
@@ -105,9 +105,9 @@ func allreduceSpec() checks.Spec {
 			{Name: "algorithm", Type: evidence.ParamString, Enum: []string{"RING", "TREE", "NVLS"}},
 			{Name: "warmup", Type: evidence.ParamDuration, Default: "60s"},
 			{Name: "buffer", Type: evidence.ParamBytes, Default: 4194304},
-			{Name: "iterations", Type: evidence.ParamNumber, Default: 20},
+			{Name: "iterations", Type: evidence.ParamNumber, Whole: true, Default: 20},
 			{Name: "verify", Type: evidence.ParamBool, Default: true},
-			{Name: "ranks", Type: evidence.ParamNumbers, Default: []int{1, 2}},
+			{Name: "ranks", Type: evidence.ParamNumbers, Whole: true, Default: []int{1, 2}},
 		},
 		Validate: func(p json.RawMessage) error {
 			if len(sizes(p)) == 0 {
@@ -167,7 +167,7 @@ func failoverSpec() checks.Spec {
 				{Name: "path", Type: evidence.ParamPath},
 			}},
 			{Name: "client", Type: evidence.ParamBlocks, Nested: []evidence.Param{
-				{Name: "argv", Type: evidence.ParamStrings, Required: true},
+				{Name: "argv", Type: evidence.ParamArgv, Required: true},
 				{Name: "limit", Type: evidence.ParamBytes},
 			}},
 			{Name: "before", Type: evidence.ParamArgvs},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -17,6 +18,7 @@ import (
 	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/evidence/nodeset"
 	"github.com/rackproof/rackproof/runner"
+	"github.com/rackproof/rackproof/thresholds"
 )
 
 // maxSetNames is the most names that all node sets of a runbook have.
@@ -32,6 +34,7 @@ type fleet struct {
 	member        map[string]int // its place among names, from 1
 	labelsOf      map[string]map[string]string
 	labels        []string // of the layout, sorted
+	layoutRange   hcl.Range
 	kind          runner.Kind
 	executor      string
 	reach         json.RawMessage
@@ -50,7 +53,11 @@ func (r *Runbook) decodeFleet() {
 	}
 	f := &r.fleet
 	f.Name = block.Labels[0]
-	names, ok := r.hosts(c.args["hosts"], nil)
+	text, ok := r.hostsText(c.args["hosts"])
+	if !ok {
+		return
+	}
+	names, ok := r.hosts(c.args["hosts"], text, nil)
 	if !ok {
 		return
 	}
@@ -71,13 +78,17 @@ func (r *Runbook) decodeFleet() {
 	}
 }
 
-// hosts expands the node set of attr; an error points inside its text.
-func (r *Runbook) hosts(attr *hclsyntax.Attribute, groups func(name string) ([]string, bool)) ([]string, bool) {
+// hostsText is the node set that attr stands for, not yet expanded.
+func (r *Runbook) hostsText(attr *hclsyntax.Attribute) (string, bool) {
 	val, ok := r.primitive(attr, cty.String, "a node set such as \"gpu[001-032]\"")
 	if !ok {
-		return nil, false
+		return "", false
 	}
-	text := val.AsString()
+	return val.AsString(), true
+}
+
+// hosts expands text, the node set of attr; an error points inside it.
+func (r *Runbook) hosts(attr *hclsyntax.Attribute, text string, groups func(name string) ([]string, bool)) ([]string, bool) {
 	if at := strings.IndexByte(text, '@'); at >= 0 {
 		if i := strings.IndexByte(text[at:], '='); i >= 0 && !strings.ContainsAny(text[at:at+i], ",!& ") {
 			r.add(fail(RuleNotYet, within(r.files, attr.Expr, text, at, i+1), "Not part of this build", notYet("A layout label as a node set, such as \"@rack=A3\",")))
@@ -136,11 +147,12 @@ func (r *Runbook) decodeLayout(attr *hclsyntax.Attribute) {
 		return
 	}
 	rng := attr.Expr.Range()
-	rows, problem := tableOf(val)
-	if problem != "" {
-		r.add(fail(RuleLayout, rng, "Unsuitable layout", "A layout is a list of rows, usually csvdecode(file(\"layout.csv\")): "+problem))
+	rows, d := r.table(attr.Name, attr.Expr, val)
+	if d != nil {
+		r.add(r.withValues(attr.Expr, d))
 		return
 	}
+	r.fleet.layoutRange = rng
 	labels := map[string]bool{}
 	seen := map[string]int{}
 	for i, row := range rows {
@@ -181,12 +193,13 @@ func (r *Runbook) decodeLayout(attr *hclsyntax.Attribute) {
 			continue
 		}
 		row := maps.Clone(rows[at-1])
-		delete(row, keyColumn)
+		// A blank cell is a node without the label, and no rack of the name "".
+		maps.DeleteFunc(row, func(column, cell string) bool { return column == keyColumn || blank(cell) })
 		r.fleet.Nodes[i].Labels = row
 		r.fleet.labelsOf[node.Name] = row
 	}
 	if len(missing) > 0 {
-		r.add(fail(RuleLayoutNode, rng, "Layout and fleet differ", fmt.Sprintf("The layout has no row for %s of the fleet: %s.", count(len(missing), "node"), nodeset.Fold(missing))))
+		r.add(fail(RuleLayoutNode, rng, "Layout and fleet differ", fmt.Sprintf("The layout has no row for %s of the fleet: %s.", evidence.Count(len(missing), "node"), nodeset.Fold(missing))))
 		return
 	}
 	r.fleet.labels = slices.Sorted(maps.Keys(labels))
@@ -194,35 +207,96 @@ func (r *Runbook) decodeLayout(attr *hclsyntax.Attribute) {
 		if !r.goodName(label, rng, "column of the layout") {
 			return
 		}
+		if label == perTest || label == string(evidence.SubjectFleet) {
+			r.add(ambiguousColumn(label, rng))
+			return
+		}
+	}
+}
+
+// ambiguousColumn refuses a label that a per would not reach.
+func ambiguousColumn(label string, rng hcl.Range) *hcl.Diagnostic {
+	return fail(RuleLayout, rng, "Unsuitable layout", fmt.Sprintf("A column of the layout is called %q, and per = %q means a level of what is measured, or everything together where it is \"test\": nothing could be judged by this column. Rename it.", label, label))
+}
+
+// checkLabels refuses columns of the layout that are called like a level of
+// what is measured; the tests have to be known.
+func (r *Runbook) checkLabels() {
+	levels := map[string]bool{}
+	note := func(level string) {
+		for part := range strings.SplitSeq(level, "/") {
+			levels[part] = true
+		}
+	}
+	for _, t := range r.tests {
+		for _, m := range t.metrics {
+			note(m.Level)
+		}
+		for _, f := range t.facts {
+			note(f.Level)
+		}
+	}
+	for _, label := range r.fleet.labels {
+		if levels[label] {
+			r.add(ambiguousColumn(label, r.fleet.layoutRange))
+		}
 	}
 }
 
 // near keeps suggestions cheap where there are many names.
 func near(names []string) []string { return names[:min(len(names), 2000)] }
 
-// tableOf reads a list of objects of text, or says what is wrong.
-func tableOf(val cty.Value) (rows []map[string]string, problem string) {
-	if t := val.Type(); val.IsNull() || !t.IsListType() && !t.IsTupleType() && !t.IsSetType() {
-		return nil, "this is no list."
+// table reads a list of objects of text.
+func (s *scope) table(name string, expr hclsyntax.Expression, val cty.Value) ([]map[string]string, *hcl.Diagnostic) {
+	wrong := func(at hclsyntax.Expression, problem string) *hcl.Diagnostic {
+		return fail(RuleType, placeOf(at), "Unsuitable value", fmt.Sprintf("The argument %q wants a list of rows, usually csvdecode(file(\"%s.csv\")): %s", name, name, problem))
 	}
-	for i, v := range val.AsValueSlice() {
-		if t := v.Type(); v.IsNull() || !t.IsObjectType() && !t.IsMapType() {
-			return nil, fmt.Sprintf("element %d is no object.", i+1)
+	if !isSequence(val) && (val.IsNull() || !val.Type().IsSetType()) {
+		return nil, wrong(expr, fmt.Sprintf("this is %s.", kindOf(val)))
+	}
+	var rows []map[string]string
+	for i, e := range elements(expr, val) {
+		if t := e.val.Type(); e.val.IsNull() || !t.IsObjectType() && !t.IsMapType() {
+			return nil, wrong(e.expr, fmt.Sprintf("element %d is %s.", i+1, kindOf(e.val)))
 		}
 		row := map[string]string{}
-		for key, cell := range v.AsValueMap() {
-			text, ok := plainText(cell)
+		cells := e.val.AsValueMap()
+		written := literalCells(e.expr)
+		for _, key := range slices.Sorted(maps.Keys(cells)) {
+			at := cmp.Or(written[key], e.expr)
+			if d := s.inexact(fmt.Sprintf("Column %q of row %d", key, i+1), at, cells[key]); d != nil {
+				return nil, d
+			}
+			text, ok := plainText(cells[key])
 			if !ok {
-				return nil, fmt.Sprintf("column %q of row %d is neither a text nor a number.", key, i+1)
+				return nil, wrong(at, fmt.Sprintf("column %q of row %d is %s.", key, i+1, kindOf(cells[key])))
 			}
 			row[key] = text
 		}
 		rows = append(rows, row)
 	}
 	if len(rows) == 0 {
-		return nil, "it has no rows."
+		return nil, wrong(expr, "it has no rows.")
 	}
-	return rows, ""
+	return rows, nil
+}
+
+// literalCells are the expressions of a row that is written out, by column.
+func literalCells(expr hclsyntax.Expression) map[string]hclsyntax.Expression {
+	if expr == nil {
+		return nil
+	}
+	cells := map[string]hclsyntax.Expression{}
+	pairs, _ := hcl.ExprMap(expr) // none where the row is not written out
+	for _, pair := range pairs {
+		value, ok := pair.Value.(hclsyntax.Expression)
+		if key := hcl.ExprAsKeyword(pair.Key); ok && key != "" {
+			cells[key] = value
+		} else if text, literal := literalText(pair.Key); ok && literal {
+			cells[text] = value
+		}
+	}
+	return cells
 }
 
 func (r *Runbook) decodeExecutor(block *hclsyntax.Block) {
@@ -259,9 +333,6 @@ func (r *Runbook) decodeExecutor(block *hclsyntax.Block) {
 	}
 }
 
-// inventoryCheck is the check whose facts expect may name.
-const inventoryCheck = "inventory"
-
 func (r *Runbook) decodeExpect(block *hclsyntax.Block) {
 	schema, _ := Schema().block("fleet")
 	schema, _ = schema.block("expect")
@@ -275,50 +346,88 @@ func (r *Runbook) decodeExpect(block *hclsyntax.Block) {
 		if !ok {
 			continue
 		}
+		if d := r.inexact(fmt.Sprintf("The fact %q", attr.Name), attr.Expr, val); d != nil {
+			r.add(r.withValues(attr.Expr, d))
+			continue
+		}
 		text, ok := plainText(val)
-		if !ok || strings.TrimSpace(text) == "" {
-			r.add(unsuitable(attr.Expr, attr.Name, "a text that is not empty, a number or a bool", val, r.ctx))
+		if !ok || blank(text) {
+			r.add(unsuitable(attr.Expr, attr.Name, "a text that is not empty, a whole number or a bool", val, r.ctx))
 			continue
 		}
 		r.fleet.Expect = append(r.fleet.Expect, evidence.Expectation{Fact: attr.Name, Value: text})
 	}
 }
 
-// checkExpect compares the expected facts with those that inventory reads; some
-// depend on its parameters, so this waits for the tests.
+// checkExpect compares the expected facts with those that can be judged, and
+// wants each node judged. Facts depend on the parameters of a check, so this
+// waits for the tests.
 func (r *Runbook) checkExpect() {
-	check, known := r.known.Checks.Find(inventoryCheck)
-	if r.fleet.expect == nil || !known || check.Spec().Facts == nil {
+	if r.fleet.expect == nil || len(r.fleet.Expect) == 0 {
 		return
 	}
-	var facts []string
-	note := func(specs []checks.FactSpec) {
-		for _, fact := range specs {
+	var facts, readers, remedies []string
+	note := func(spec checks.Spec, params json.RawMessage) {
+		if spec.Mismatches == "" || spec.Facts == nil {
+			return
+		}
+		for _, fact := range spec.Facts(params) {
 			if !slices.Contains(facts, fact.Name) {
 				facts = append(facts, fact.Name)
 			}
 		}
 	}
-	note(check.Spec().Facts(json.RawMessage("{}")))
-	read := false
-	for _, t := range r.tests {
-		if t.Check == inventoryCheck {
-			note(t.facts)
-			read = true
+	for _, check := range r.known.Checks {
+		if spec := check.Spec(); spec.Mismatches != "" {
+			note(spec, json.RawMessage("{}"))
+			readers = append(readers, strconv.Quote(spec.Name))
+			remedies = append(remedies, fmt.Sprintf("check %q and threshold %q { max = 0 … }", spec.Name, spec.Mismatches))
 		}
+	}
+	for _, t := range r.tests {
+		note(t.spec, t.params())
 	}
 	unknown := false
 	for _, attr := range attributes(r.fleet.expect.Body) {
 		if !slices.Contains(facts, attr.Name) {
 			unknown = true
 			r.add(fail(RuleUnknownFact, attr.NameRange, "Unknown fact",
-				fmt.Sprintf("The check %q reads no fact named %q, so nothing could show it.%s%s", inventoryCheck, attr.Name, didYouMean(attr.Name, facts, "%q"), listed("It reads:", facts))))
+				fmt.Sprintf("The check %s reads no fact named %q, so nothing could show it.%s%s", join(readers, "or"), attr.Name, didYouMean(attr.Name, facts, "%q"), listed("It reads:", facts))))
 		}
 	}
-	if !read && !unknown {
-		r.add(warn(RuleExpectUnread, r.fleet.expect.DefRange(), "Expectations are not checked",
-			fmt.Sprintf("No test uses the check %q, so nothing compares the nodes with these facts. Add such a test to the first phase.", inventoryCheck)))
+	if unknown {
+		return
 	}
+	judged := map[string]bool{}
+	for _, t := range r.tests {
+		if t.judgesExpect(r.fleet.Expect) {
+			for _, n := range t.nodes {
+				judged[n] = true
+			}
+		}
+	}
+	missing := slices.DeleteFunc(slices.Clone(r.fleet.names), func(n string) bool { return judged[n] })
+	if len(missing) > 0 {
+		r.add(fail(RuleExpectUnjudged, r.fleet.expect.DefRange(), "Expectations are not judged",
+			fmt.Sprintf("No test holds %s against these facts: %s. Each of them could show anything, and pass. Give them a test that reads all of these facts, with %s.", evidence.Count(len(missing), "node"), nodeset.Fold(missing), join(remedies, "or"))))
+	}
+}
+
+// judgesExpect reports whether the test fails on each node that is not as
+// expected: whether it reads every fact and binds the worst of its mismatches
+// to none.
+func (t *test) judgesExpect(expected []evidence.Expectation) bool {
+	unread := func(e evidence.Expectation) bool {
+		_, reads := t.fact(e.Fact)
+		return !reads
+	}
+	for _, h := range t.thresholds {
+		none := h.Max != nil && *h.Max == 0 && (h.stat == thresholds.StatMax || h.stat == thresholds.StatSum)
+		if h.Metric == t.spec.Mismatches && none {
+			return !slices.ContainsFunc(expected, unread)
+		}
+	}
+	return false
 }
 
 // decodeNodesets expands the node sets; they may refer to each other.
@@ -326,6 +435,7 @@ func (r *Runbook) decodeNodesets() {
 	schema, _ := Schema().block("nodeset")
 	blocks := map[string]*hclsyntax.Block{}
 	args := map[string]*hclsyntax.Attribute{}
+	texts := map[string]string{}
 	needs := map[string][]string{}
 	var names []string
 	for _, b := range r.root.blocks["nodeset"] {
@@ -341,10 +451,13 @@ func (r *Runbook) decodeNodesets() {
 		blocks[name], args[name] = b, c.args["hosts"]
 		names = append(names, name)
 	}
+	// What a set needs is in its value: "@${local.which}" names another too.
 	for _, name := range names {
-		if text, ok := literalText(args[name].Expr); ok {
-			needs[name] = groupsIn(text, blocks)
+		text, ok := r.hostsText(args[name])
+		if !ok {
+			return
 		}
+		texts[name], needs[name] = text, groupsIn(text, blocks)
 	}
 	ordered, cycle := order(names, needs)
 	if cycle != nil {
@@ -354,7 +467,7 @@ func (r *Runbook) decodeNodesets() {
 	r.nodesets = map[string][]string{r.fleet.Name: r.fleet.names}
 	total := 0
 	for _, name := range ordered {
-		set, ok := r.hosts(args[name], func(group string) ([]string, bool) {
+		set, ok := r.hosts(args[name], texts[name], func(group string) ([]string, bool) {
 			names, ok := r.nodesets[group]
 			return names, ok
 		})
@@ -374,7 +487,7 @@ func (r *Runbook) decodeNodesets() {
 				}
 			}
 			r.add(r.withValues(args[name].Expr, fail(RuleOutsideFleet, rng, "Node set outside the fleet",
-				fmt.Sprintf("Of this node set, %s %s not in fleet %q: %s. Padding is part of a name: \"n1\" and \"n01\" are two nodes.", count(len(outside), "node"), isAre(len(outside)), r.fleet.Name, nodeset.Fold(outside)))))
+				fmt.Sprintf("Of this node set, %s %s not in fleet %q: %s. Padding is part of a name: \"n1\" and \"n01\" are two nodes.", evidence.Count(len(outside), "node"), isAre(len(outside)), r.fleet.Name, nodeset.Fold(outside)))))
 			continue
 		}
 		// Cells take nodes in the fleet's order, however a set is written.

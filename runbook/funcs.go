@@ -182,9 +182,11 @@ var distinctFunc = function.New(&function.Spec{
 		seen := map[string]bool{}
 		var out []cty.Value
 		for _, v := range list.AsValueSlice() {
-			text, ok := plainText(v)
-			if !ok {
-				text = "\x00null"
+			text := "\x00null"
+			if !v.IsNull() && element == cty.Number {
+				text = digits(v)
+			} else if plain, ok := plainText(v); ok {
+				text = plain
 			}
 			if !seen[text] {
 				seen[text] = true

@@ -32,14 +32,14 @@ func inputsOf(t testing.TB, src []byte) Inputs {
 		return Inputs{}
 	}
 	var asked struct {
-		Vars        map[string]string
+		Vars, Env   map[string]string
 		Files       map[string]string
 		ToolVersion string
 	}
 	if err := json.Unmarshal(text, &asked); err != nil {
 		t.Fatalf("first line: %v", err)
 	}
-	in := Inputs{Vars: asked.Vars, ToolVersion: asked.ToolVersion}
+	in := Inputs{Vars: asked.Vars, Env: asked.Env, ToolVersion: asked.ToolVersion}
 	for _, name := range slices.Sorted(maps.Keys(asked.Files)) {
 		in.Files = append(in.Files, VarFile{Name: name, Bytes: []byte(asked.Files[name])})
 	}
@@ -201,6 +201,8 @@ func unfiled(t *testing.T) []unfiledCase {
 	for i := range 16 {
 		huge = append(huge, bytes.Replace(minimal[at:], []byte("bandwidth"), []byte("bandwidth_"+string(rune('a'+i))), 1)...)
 	}
+	many := bytes.Replace(minimal, []byte("gpu[01-08]"), []byte("gpu[1-65536]"), 1)
+	many = bytes.Replace(many, []byte("sizes = [\"1GiB\", \"16GiB\"]"), []byte("sizes = [for n in range(65) : \"${n + 1}GiB\"]"), 1)
 	one := func(data []byte) fs.FS { return fstest.MapFS{"x.runbook.hcl": {Data: data}} }
 	return []unfiledCase{
 		{"missing file", "x.runbook.hcl", "Runbook cannot be read", fstest.MapFS{}, RuleUnreadable},
@@ -210,5 +212,6 @@ func unfiled(t *testing.T) []unfiledCase {
 		{"latin 1", "x.runbook.hcl", "File is not text", one([]byte("# \xe9t\xe9\n")), RuleSyntax},
 		{"too many operators", "x.runbook.hcl", "File too complex", one([]byte("locals {\n  a = 1" + strings.Repeat("+1", maxOperators+1) + "\n}\n")), RuleTooComplex},
 		{"too many cells", "x.runbook.hcl", "Plan too large", one(huge), RulePlanTooLarge},
+		{"too many measurements", "x.runbook.hcl", "Plan too large", one(many), RulePlanTooLarge},
 	}
 }

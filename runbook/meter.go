@@ -2,6 +2,7 @@ package runbook
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -17,7 +18,7 @@ const (
 	maxElements = 65_536  // of one collection
 	maxText     = 4 << 20 // bytes of one text
 	longNumber  = 1024    // characters of a number: reading one takes their square
-	maxExponent = 1024    // binary exponent of a number: the range of a 64-bit float
+	minExponent = -1024   // binary exponent of a number: below it a 64-bit float has lost most digits
 )
 
 // A meter counts the work of evaluation. hclsyntax evaluates without a limit,
@@ -100,8 +101,9 @@ func measure(val cty.Value, rng hcl.Range) (int, *hcl.Diagnostic) {
 		}
 		return n, nil
 	case t == cty.Number:
-		f := val.AsBigFloat()
-		if f.IsInf() || f.MantExp(nil) > maxExponent || f.Sign() != 0 && f.MantExp(nil) < -maxExponent {
+		// The exponent alone would not do: just below 2^1024 a number rounds
+		// up to infinity.
+		if _, ok := finite(val); !ok || val.AsBigFloat().MantExp(nil) < minExponent {
 			return 0, fail(RuleValueTooLarge, rng, "Value too large", "This number is outside of what a 64-bit float can hold.")
 		}
 		return 0, nil
@@ -113,6 +115,12 @@ func measure(val cty.Value, rng hcl.Range) (int, *hcl.Diagnostic) {
 		return n, nil
 	}
 	return 0, nil
+}
+
+// finite is a number as a 64-bit float, where that can hold it.
+func finite(val cty.Value) (float64, bool) {
+	f, _ := val.AsBigFloat().Float64()
+	return f, !math.IsInf(f, 0)
 }
 
 // measureAll measures val and everything inside it.

@@ -30,7 +30,7 @@ func object(members []member) json.RawMessage {
 		if i > 0 {
 			out.WriteByte(',')
 		}
-		out.Write(textJSON(m.name))
+		out.Write(encode(m.name))
 		out.WriteByte(':')
 		out.Write(m.value)
 	}
@@ -38,10 +38,9 @@ func object(members []member) json.RawMessage {
 	return out.Bytes()
 }
 
-func textJSON(text string) json.RawMessage { return encode(text) }
-
-// encode is v as JSON without HTML escaping. v has strings, finite numbers,
-// bools, slices and maps of these, which always encode.
+// encode is v as JSON without HTML escaping. v has strings, bools, slices and
+// maps of these, which always encode, and numbers that numberJSON has let
+// through.
 func encode(v any) json.RawMessage {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
@@ -56,13 +55,11 @@ func encode(v any) json.RawMessage {
 // returns the former as content and the latter as a JSON object in the order
 // of params, with defaults filled in. Paths are joined to dir unless it is "".
 func (r *Runbook) extended(body *hclsyntax.Body, schema Block, params []evidence.Param, dir string) (content, json.RawMessage, bool) {
-	own := len(schema.Arguments)
-	whole := withParams(schema, params)
-	c, ok := r.content(body, whole)
+	c, ok := r.content(body, withParams(schema, params))
 	if !ok {
 		return c, nil, false
 	}
-	config, ok := r.params(c, params, schema.Arguments[:own], dir)
+	config, ok := r.params(c, params, dir)
 	return c, config, ok
 }
 
@@ -87,9 +84,8 @@ func withParams(schema Block, params []evidence.Param) Block {
 	return schema
 }
 
-// params encodes the values that c has for params; own are the arguments that
-// are not the params' business unless they are declared there too.
-func (r *Runbook) params(c content, params []evidence.Param, own []Argument, dir string) (json.RawMessage, bool) {
+// params encodes the values that c has for params.
+func (r *Runbook) params(c content, params []evidence.Param, dir string) (json.RawMessage, bool) {
 	var members []member
 	ok := true
 	for _, p := range params {
@@ -115,7 +111,7 @@ func (r *Runbook) params(c content, params []evidence.Param, own []Argument, dir
 			ok = false
 			continue
 		}
-		value, d := canonical(p, val, attr.Expr, dir)
+		value, d := r.canonical(p, val, attr.Expr, dir)
 		if d != nil {
 			r.add(r.withValues(attr.Expr, d))
 			ok = false
@@ -145,12 +141,12 @@ func (r *Runbook) nested(blocks []*hclsyntax.Block, p evidence.Param, dir string
 			ok = false
 			continue
 		}
-		value, good := r.params(c, p.Nested, nil, dir)
+		value, good := r.params(c, p.Nested, dir)
 		ok = ok && good
 		if p.Type == evidence.ParamBlock {
 			return value, ok
 		}
-		name := append([]byte(`{"name":`), textJSON(b.Labels[0])...)
+		name := append([]byte(`{"name":`), encode(b.Labels[0])...)
 		if string(value) != "{}" {
 			name = append(name, ',')
 		}
@@ -179,7 +175,7 @@ func (r *Runbook) defaultOf(p evidence.Param, dir string) (json.RawMessage, bool
 	}
 	// A check that contradicts itself is shown as it is declared; its own
 	// Validate sees it.
-	value, d := canonical(p, val, nil, dir)
+	value, d := r.canonical(p, val, nil, dir)
 	if d != nil {
 		return raw, true
 	}
@@ -188,24 +184,23 @@ func (r *Runbook) defaultOf(p evidence.Param, dir string) (json.RawMessage, bool
 
 // canonical is val as the JSON of p's type, in its one spelling. expr is where
 // val was written, or nil.
-func canonical(p evidence.Param, val cty.Value, expr hclsyntax.Expression, dir string) (json.RawMessage, *hcl.Diagnostic) {
+func (s *scope) canonical(p evidence.Param, val cty.Value, expr hclsyntax.Expression, dir string) (json.RawMessage, *hcl.Diagnostic) {
 	rng := hcl.Range{}
 	if expr != nil {
 		rng = expr.Range()
 	}
 	wrong := func(want string) (json.RawMessage, *hcl.Diagnostic) {
-		is := "null"
-		if !val.IsNull() {
-			is = kindOf(val.Type())
-		}
-		return nil, fail(RuleType, rng, "Unsuitable value", fmt.Sprintf("The argument %q wants %s, but this is %s.", p.Name, want, is))
+		return nil, fail(RuleType, rng, "Unsuitable value", fmt.Sprintf("The argument %q wants %s, but this is %s.", p.Name, want, kindOf(val)))
 	}
 	if val.IsNull() {
 		return wrong(paramWords[p.Type])
 	}
 	switch p.Type {
 	case evidence.ParamString, evidence.ParamPath:
-		text, ok := asText(val)
+		if d := s.inexact(fmt.Sprintf("The argument %q", p.Name), expr, val); d != nil {
+			return nil, d
+		}
+		text, ok := plainText(val)
 		if !ok {
 			return wrong("a text")
 		}
@@ -215,13 +210,13 @@ func canonical(p evidence.Param, val cty.Value, expr hclsyntax.Expression, dir s
 		if p.Type == evidence.ParamPath && dir != "" && !filepath.IsAbs(text) && !strings.HasPrefix(text, "~") {
 			text = filepath.Join(dir, filepath.FromSlash(text))
 		}
-		return textJSON(text), nil
+		return encode(text), nil
 	case evidence.ParamNumber:
 		conv, err := convert.Convert(val, cty.Number)
 		if err != nil || val.Type() == cty.Bool {
 			return wrong("a number" + inUnit(p.Unit))
 		}
-		return numberJSON(conv), nil
+		return numberJSON(p, conv, rng)
 	case evidence.ParamBool:
 		conv, err := convert.Convert(val, cty.Bool)
 		if err != nil {
@@ -236,32 +231,54 @@ func canonical(p evidence.Param, val cty.Value, expr hclsyntax.Expression, dir s
 		if err != nil {
 			return nil, fail(RuleDuration, rng, "Unsuitable duration", fmt.Sprintf("The text %q is no duration. Write such as \"90s\", \"30m\", \"72h\" or \"3d\".", val.AsString()))
 		}
-		return textJSON(d.String()), nil
+		if d.Std() > maxDuration {
+			return nil, fail(RuleDuration, rng, "Unsuitable duration", tooLong(d))
+		}
+		return encode(d.String()), nil
 	case evidence.ParamBytes:
 		n, ok := asBytes(val)
 		if !ok {
 			return nil, fail(RuleType, rng, "Unsuitable value", fmt.Sprintf("The argument %q wants a size such as \"4KiB\", \"16GiB\" or \"1500B\".", p.Name))
 		}
-		return textJSON(evidence.FormatBytes(n)), nil
-	case evidence.ParamStrings:
-		texts, problem := argvOf(val)
-		if problem {
-			return wrong("a list of texts")
+		return encode(evidence.FormatBytes(n)), nil
+	case evidence.ParamStrings, evidence.ParamArgv:
+		if !isSequence(val) {
+			return wrong(paramWords[p.Type])
 		}
-		for _, text := range texts {
-			if d := checkEnum(p, text, rng); d != nil {
+		list := elements(expr, val)
+		texts, d := s.words(p.Name, list)
+		if d != nil {
+			return nil, d
+		}
+		for i, text := range texts {
+			if d := checkEnum(p, text, placeOf(list[i].expr)); d != nil {
 				return nil, d
 			}
 		}
-		return encode(orEmpty(texts)), nil
+		if p.Type == evidence.ParamArgv && (len(texts) > 0 || !p.Empty) {
+			if d := checkArgv(texts, rng); d != nil {
+				return nil, d
+			}
+		}
+		return encode(texts), nil
 	case evidence.ParamNumbers:
-		return numbersJSON(val, wrong)
+		if !isSequence(val) && !val.Type().IsSetType() {
+			return wrong(paramWords[p.Type])
+		}
+		return numbersJSON(p, elements(expr, val))
 	case evidence.ParamArgvs:
-		return argvsJSON(val, rng, wrong)
+		if !isSequence(val) {
+			return wrong(paramWords[p.Type])
+		}
+		list, d := s.commands(p.Name, elements(expr, val))
+		if d != nil {
+			return nil, d
+		}
+		return encode(list), nil
 	case evidence.ParamTable:
-		rows, problem := tableOf(val)
-		if problem != "" {
-			return nil, fail(RuleType, rng, "Unsuitable value", fmt.Sprintf("The argument %q wants a list of rows, usually csvdecode(file(…)): %s", p.Name, problem))
+		rows, d := s.table(p.Name, expr, val)
+		if d != nil {
+			return nil, d
 		}
 		return encode(rows), nil
 	}
@@ -278,7 +295,8 @@ var paramWords = map[evidence.ParamType]string{
 	evidence.ParamBytes:    "a size",
 	evidence.ParamStrings:  "a list of texts",
 	evidence.ParamNumbers:  "a list of numbers",
-	evidence.ParamArgvs:    "a list of commands",
+	evidence.ParamArgv:     "a command, a list of texts such as [\"uname\", \"-r\"]",
+	evidence.ParamArgvs:    wantCommands,
 	evidence.ParamTable:    "a list of rows",
 }
 
@@ -287,20 +305,6 @@ func inUnit(unit string) string {
 		return ""
 	}
 	return " in " + unit
-}
-
-func orEmpty(texts []string) []string {
-	if texts == nil {
-		return []string{}
-	}
-	return texts
-}
-
-func asText(val cty.Value) (string, bool) {
-	if !val.Type().IsPrimitiveType() {
-		return "", false
-	}
-	return plainText(val)
 }
 
 func asBytes(val cty.Value) (uint64, bool) {
@@ -315,44 +319,36 @@ func asBytes(val cty.Value) (uint64, bool) {
 	return 0, false
 }
 
-func numberJSON(val cty.Value) json.RawMessage {
-	f, _ := val.AsBigFloat().Float64()
-	return encode(f)
+func numberJSON(p evidence.Param, val cty.Value, rng hcl.Range) (json.RawMessage, *hcl.Diagnostic) {
+	if p.Whole {
+		n, accuracy := val.AsBigFloat().Int64()
+		if accuracy != 0 {
+			return nil, fail(RuleType, rng, "Unsuitable value", fmt.Sprintf("The argument %q wants a whole number%s, and this is %s.", p.Name, inUnit(p.Unit), val.AsBigFloat().Text('g', 10)))
+		}
+		return encode(n), nil
+	}
+	f, ok := finite(val)
+	if !ok {
+		return nil, fail(RuleValueTooLarge, rng, "Value too large", fmt.Sprintf("The argument %q wants a number that a 64-bit float can hold.", p.Name))
+	}
+	return encode(f), nil
 }
 
-func numbersJSON(val cty.Value, wrong func(string) (json.RawMessage, *hcl.Diagnostic)) (json.RawMessage, *hcl.Diagnostic) {
-	t := val.Type()
-	if !t.IsTupleType() && !t.IsListType() && !t.IsSetType() {
-		return wrong("a list of numbers")
-	}
-	list := []json.RawMessage{}
-	for _, v := range val.AsValueSlice() {
-		conv, err := convert.Convert(v, cty.Number)
-		if err != nil || conv.IsNull() || v.Type() == cty.Bool {
-			return wrong("a list of numbers")
+// numbersJSON is a list of numbers.
+func numbersJSON(p evidence.Param, list []element) (json.RawMessage, *hcl.Diagnostic) {
+	out := []json.RawMessage{}
+	for i, e := range list {
+		conv, err := convert.Convert(e.val, cty.Number)
+		if err != nil || conv.IsNull() || e.val.Type() == cty.Bool {
+			return nil, fail(RuleType, placeOf(e.expr), "Unsuitable value", fmt.Sprintf("Each element of the argument %q is a number, but element %d is %s.", p.Name, i+1, kindOf(e.val)))
 		}
-		list = append(list, numberJSON(conv))
-	}
-	return encode(list), nil
-}
-
-func argvsJSON(val cty.Value, rng hcl.Range, wrong func(string) (json.RawMessage, *hcl.Diagnostic)) (json.RawMessage, *hcl.Diagnostic) {
-	t := val.Type()
-	if !t.IsTupleType() && !t.IsListType() {
-		return wrong("a list of commands")
-	}
-	list := [][]string{}
-	for _, v := range val.AsValueSlice() {
-		argv, problem := argvOf(v)
-		if problem {
-			return wrong("a list of commands, each a list of texts")
-		}
-		if d := checkArgv(argv, rng); d != nil {
+		number, d := numberJSON(p, conv, placeOf(e.expr))
+		if d != nil {
 			return nil, d
 		}
-		list = append(list, argv)
+		out = append(out, number)
 	}
-	return encode(list), nil
+	return encode(out), nil
 }
 
 func checkEnum(p evidence.Param, text string, rng hcl.Range) *hcl.Diagnostic {

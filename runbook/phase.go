@@ -115,7 +115,7 @@ func (r *Runbook) checkPhases() {
 		needed, err := p.Gate.Needed(len(p.nodes))
 		if err == nil && p.require != nil && needed > len(p.nodes) {
 			r.add(r.withValues(p.require.Expr, fail(RuleGateImpossible, p.require.Expr.Range(), "Gate can never be met",
-				fmt.Sprintf("The gate wants %s to pass, but the tests of phase %q run on %d, so it would never be met.", count(needed, "node"), p.Name, len(p.nodes)))))
+				fmt.Sprintf("The gate wants %s to pass, but the tests of phase %q run on %d, so it would never be met.", evidence.Count(needed, "node"), p.Name, len(p.nodes)))))
 		}
 	}
 }

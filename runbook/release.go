@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"github.com/rackproof/rackproof/evidence"
+	"github.com/rackproof/rackproof/evidence/nodeset"
 )
 
 // release is a release rule with what is needed to point at it.
@@ -47,6 +48,7 @@ func (r *Runbook) decodeReleases() {
 // checkWhole checks the rules about the runbook as a whole.
 func (r *Runbook) checkWhole() {
 	r.checkExpect()
+	r.checkLabels()
 	r.checkPhases()
 	for _, o := range r.owners {
 		if !o.used {
@@ -62,16 +64,18 @@ func (r *Runbook) checkWhole() {
 	}
 }
 
-// checkRelease refuses a release of nodes that a required phase never touches.
+// checkRelease refuses a release of nodes that a required phase never touches:
+// the judge wants something found about each of them in each phase.
 func (r *Runbook) checkRelease(l *release) {
 	for _, to := range l.require {
 		i := slices.IndexFunc(r.phases, func(p *phase) bool { return p.Name == to.name })
 		if i < 0 || r.phases[i].tests == 0 {
 			continue // reported as a phase without tests
 		}
-		if !slices.ContainsFunc(l.nodes, func(n string) bool { return r.phases[i].nodes[n] }) {
+		missing := slices.DeleteFunc(slices.Clone(l.nodes), func(n string) bool { return r.phases[i].nodes[n] })
+		if len(missing) > 0 {
 			r.add(fail(RuleReleaseUnmeasured, to.rng, "Release can never be given",
-				fmt.Sprintf("No test of phase %q runs on any node of release %q, so the phase says nothing about them.", to.name, l.Name)))
+				fmt.Sprintf("No test of phase %q runs on %s of release %q, so the phase says nothing about them: %s. Add a test, release fewer nodes, or do not require the phase.", to.name, evidence.Count(len(missing), "node"), l.Name, nodeset.Fold(missing))))
 		}
 	}
 }

@@ -200,6 +200,8 @@ func TestBombs(t *testing.T) {
 		"conditional":        locals("a = " + strings.Repeat("true?1:", 60_000) + "1"),
 		"blocks":             []byte(strings.Repeat("a {\n", 10_000)),
 		"templates":          locals("a = " + strings.Repeat("\"${", 20_000)),
+		"infinite":           minimalWith(t, "sizes = [", "ranks = [1.7976931348623159e308]\n    sizes = ["),
+		"infinite in JSON":   minimalWith(t, "sizes = [", "ranks = jsondecode(\"[1.7976931348623159e308]\")\n    sizes = ["),
 		"names":              minimalWith(t, "gpu[01-08]", "gpu[1-99999999]"),
 		"brackets":           minimalWith(t, "gpu[01-08]", "g[1-9999]u[1-9999]"),
 		"node sets": append(minimalWith(t, "gpu[01-08]", "gpu[1-65536]"), func() (text string) {
@@ -279,8 +281,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestVariables: flags win over files, later files over earlier ones, and all
-// of them over defaults.
+// TestVariables: flags win over files, later files over earlier ones, these
+// over the environment, and all of them over defaults.
 func TestVariables(t *testing.T) {
 	src := append(minimalWith(t, "", ""), `
 variable "word" {
@@ -305,6 +307,9 @@ variable "words" {
 		{Inputs{Files: []VarFile{b, a}}, `"a" ["a"]`},
 		{Inputs{Files: []VarFile{a, b}, Vars: map[string]string{"word": "[flag] \"${x}", "words": `["x", "y"]`}}, `"[flag] \"${x}" ["x","y"]`},
 		{Inputs{Vars: map[string]string{"word": ""}}, `"" ["default"]`},
+		{Inputs{Env: map[string]string{"word": "env", "words": `["env"]`}}, `"env" ["env"]`},
+		{Inputs{Env: map[string]string{"word": "env", "words": `["env"]`}, Files: []VarFile{b}}, `"b" ["env"]`},
+		{Inputs{Env: map[string]string{"word": "env"}, Vars: map[string]string{"word": "flag"}}, `"flag" ["default"]`},
 	} {
 		r, plan, diags := compileAll(fstest.MapFS{"x.runbook.hcl": {Data: src}}, "x.runbook.hcl", test.in)
 		if diags.HasErrors() {
@@ -331,6 +336,77 @@ variable "words" {
 		if _, diags := loadBytes(src, in); len(diags) != 1 || !diags.HasErrors() {
 			t.Errorf("%s: %v", name, diags)
 		}
+	}
+}
+
+// TestNumbersAsText: a number stands for a text only where nothing of it is
+// lost, wherever a text is wanted.
+func TestNumbersAsText(t *testing.T) {
+	equals := func(value string) []byte {
+		return minimalWith(t, "  threshold \"busbw\" {\n", "  threshold \"nccl_version\" {\n    equals = "+value+"\n    basis  = \"Contract\"\n  }\n\n  threshold \"busbw\" {\n")
+	}
+	expect := func(value string) []byte {
+		return minimalWith(t, "  executor \"ssh\"", "  expect {\n    gpu_model = "+value+"\n  }\n\n  executor \"ssh\"")
+	}
+	variable := func(typ, value string) []byte {
+		return append(minimalWith(t, "", ""), "variable \"v\" {\n  type    = "+typ+"\n  default = "+value+"\n}\n"...)
+	}
+	for _, test := range []struct {
+		src  []byte
+		in   Inputs
+		want string // a part of the one error; empty: none
+	}{
+		{src: equals("12345678901234567891")},
+		{src: equals("-5")},
+		{src: equals("\"580.10\"")},
+		{src: equals("580.1"), want: `would be "580.1"`},
+		{src: equals("580.0"), want: `would be "580"`},
+		{src: equals("(580.10)"), want: `would be "580.1"`},
+		{src: equals("1e3"), want: `would be "1000"`},
+		{src: equals("1e300"), want: `would be "1e+300"`},
+		{src: equals("1160.2 / 2"), want: `would be "580.1"`},
+		{src: expect("1.50"), want: "The fact \"gpu_model\" is a text"},
+		{src: minimalWith(t, "title = \"Sample rack\"", "title = 1.50"), want: "The argument \"title\" is a text"},
+		{src: minimalWith(t, "    unit  = \"GB/s\"\n", "    unit  = \"GB/s\"\n    at    = { size = 1.50 }\n"), want: "label's value is a text"},
+		{src: minimalWith(t, "phase \"node\" {}", "phase \"node\" {}\n\nevidence {\n  capture = [[\"sleep\", 1.50]]\n}"), want: "Element 2 of the argument \"capture\""},
+		{src: variable("string", "1.50"), want: "of variable \"v\" is a text"},
+		{src: variable("list(string)", "[\"a\", 1.50]"), want: "Element 2 of the argument"},
+		{src: variable("tuple([number, string])", "[1.50, 1.50]"), want: "Element 2 of the argument"},
+		{src: variable("map(string)", "{ a = 1.50 }"), want: "Entry \"a\" of the argument"},
+		{src: variable("object({ a = string, b = number })", "{ a = 1.50, b = 1.50 }"), want: "Entry \"a\" of the argument"},
+		{src: variable("list(string)", "[]"), in: Inputs{Vars: map[string]string{"v": "[1.50]"}}, want: "Element 1 of the value"},
+		{src: variable("string", "\"\""), in: Inputs{Vars: map[string]string{"v": "1.50"}}},
+		{src: variable("string", "\"\""), in: Inputs{Files: []VarFile{{Name: "a.runvars.hcl", Bytes: []byte("v = 1.50\n")}}}, want: "The value of variable"},
+		{src: variable("list(number)", "[1.50]")},
+	} {
+		_, diags := loadBytes(test.src, test.in)
+		errs := diags.Errs()
+		switch {
+		case test.want == "" && len(errs) > 0:
+			t.Errorf("%v", errs)
+		case test.want != "" && (len(errs) != 1 || ruleOf(diags[0]) != RuleNumberText || !strings.Contains(errs[0].Error(), test.want)):
+			t.Errorf("%v, want one with %q", errs, test.want)
+		}
+	}
+}
+
+// TestNodesetOrder: what a node set needs is found in its value, in whichever
+// order the sets stand and however they are written.
+func TestNodesetOrder(t *testing.T) {
+	locals := "locals {\n  which = \"a\"\n}\n"
+	a := "nodeset \"a\" {\n  hosts = \"gpu[01-02]\"\n}\n"
+	for _, hosts := range []string{`"@a"`, `"@${local.which}"`, `format("@%s", local.which)`, `"gpu01,@${local.which}"`} {
+		b := "nodeset \"b\" {\n  hosts = " + hosts + "\n}\n"
+		for _, text := range []string{locals + a + b, locals + b + a} {
+			r, diags := loadBytes(append(minimalWith(t, "", ""), text...), Inputs{})
+			if diags.HasErrors() || strings.Join(r.nodesets["b"], " ") != "gpu01 gpu02" {
+				t.Errorf("%s: %v, %v", hosts, r.nodesets["b"], diags)
+			}
+		}
+	}
+	cycle := locals + "nodeset \"a\" {\n  hosts = \"@b\"\n}\nnodeset \"b\" {\n  hosts = \"@${local.which}\"\n}\n"
+	if _, diags := loadBytes(append(minimalWith(t, "", ""), cycle...), Inputs{}); len(diags) != 1 || ruleOf(diags[0]) != RuleCycle {
+		t.Errorf("a cycle: %v", diags)
 	}
 }
 

@@ -31,6 +31,7 @@ const (
 	RuleRepeated        Rule = "repeated"
 	RuleCycle           Rule = "cycle"
 	RuleType            Rule = "type"
+	RuleNumberText      Rule = "number-text"
 	RuleEmptyText       Rule = "empty-text"
 	RuleChoice          Rule = "choice"
 	RuleCommand         Rule = "command"
@@ -55,7 +56,7 @@ const (
 	RuleLayoutNode      Rule = "layout-node"
 	RuleUnknownExecutor Rule = "unknown-executor"
 	RuleUnknownFact     Rule = "unknown-fact"
-	RuleExpectUnread    Rule = "expect-unread"
+	RuleExpectUnjudged  Rule = "expect-unjudged"
 
 	// Phases and owners.
 	RuleGateRequire    Rule = "gate-require"
@@ -126,11 +127,11 @@ func Rules() []Rule {
 		RuleNotYet, RuleUnsupportedArgument, RuleUnsupportedBlock, RuleMissingArgument, RuleMissingBlock,
 		RuleDuplicateBlock, RuleDuplicateName, RuleLabel, RuleName,
 		RuleExpression, RuleFunctionCall, RuleImpureFunction, RuleUnknownFunction, RuleTooMuchWork, RuleValueTooLarge,
-		RuleReference, RuleUndeclared, RuleRepeated, RuleCycle, RuleType, RuleEmptyText, RuleChoice, RuleCommand,
+		RuleReference, RuleUndeclared, RuleRepeated, RuleCycle, RuleType, RuleNumberText, RuleEmptyText, RuleChoice, RuleCommand,
 		RuleDuration, RuleZeroDuration,
 		RuleVersionConstraint, RuleRequiredVersion, RuleToolVersion, RuleVariableType, RuleVariableValue,
 		RuleUnsetVariable, RuleUnknownVariable, RuleValidation, RuleValidationFailed,
-		RuleNodeSet, RuleOutsideFleet, RuleLayout, RuleLayoutNode, RuleUnknownExecutor, RuleUnknownFact, RuleExpectUnread,
+		RuleNodeSet, RuleOutsideFleet, RuleLayout, RuleLayoutNode, RuleUnknownExecutor, RuleUnknownFact, RuleExpectUnjudged,
 		RuleGateRequire, RuleGateImpossible, RuleEmptyPhase, RuleUnusedOwner,
 		RuleNoThreshold, RuleDeadline, RuleUnknownCheck, RuleCheckParams, RuleNeeds, RuleScope, RulePairs, RuleHazard,
 		RuleClaims, RuleClaimEmpty, RuleClaimTwice, RuleClaimUnbound,

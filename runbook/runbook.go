@@ -27,9 +27,12 @@ type Known struct {
 
 // Inputs is all that a runbook is compiled with beside its own files.
 type Inputs struct {
-	// Vars are values of variables as text, from flags and the environment:
-	// the text itself where the variable is a string, else an expression.
+	// Vars are values of variables as text, from flags: the text itself where
+	// the variable is a string, else an expression.
 	Vars map[string]string
+	// Env are such values from environment variables, each called EnvPrefix
+	// and the variable's name; they are under Files.
+	Env map[string]string
 	// Values are typed values as JSON, from a sealed plan. Where it is not
 	// nil, no other source of values is read, and every *.runvars.hcl beside
 	// the runbook counts as a source: the folder then holds a plan's sources
@@ -53,6 +56,9 @@ type VarFile struct {
 	Bytes []byte
 }
 
+// EnvPrefix begins the names of environment variables with values.
+const EnvPrefix = "RACKPROOF_VAR_"
+
 // varFileSuffix ends the names of variable files.
 const varFileSuffix = ".runvars.hcl"
 
@@ -64,7 +70,6 @@ type Runbook struct {
 	base  string // of the runbook's file
 	from  *folder
 	meter *meter
-	files map[string]*hcl.File
 	root  content
 
 	name, title, version string
@@ -72,7 +77,7 @@ type Runbook struct {
 	parties              []evidence.Party
 	owners               []*owner
 	fleet                fleet
-	nodesets             map[string][]string // the fleet's own set is among them, as "fleet"
+	nodesets             map[string][]string // the fleet's own set is among them, by the fleet's name
 	phases               []*phase
 	captures             evidence.Captures
 	sampleRange          hcl.Range // of sample_interval
@@ -91,8 +96,8 @@ func Load(fsys fs.FS, file string, in Inputs, k Known) (*Runbook, hcl.Diagnostic
 		base:  path.Base(file),
 		from:  newFolder(fsys, path.Dir(file), "runbook"),
 		meter: &meter{},
-		files: map[string]*hcl.File{},
 	}
+	r.files = map[string]*hcl.File{}
 	r.ctx = &hcl.EvalContext{Functions: functionTable(r.from), Variables: map[string]cty.Value{}}
 	r.symbols = map[string][]string{}
 	r.broken = map[string]bool{}

@@ -146,7 +146,7 @@ func fleetBlock() Block {
 					{Name: "shared_machine", Type: "bool", Default: "false", Doc: "Several nodes may be one machine. The evidence says so."},
 				},
 			},
-			{Type: "expect", Single: true, Open: "text, number or bool", Doc: "Facts of the check inventory that every node must show, by name."},
+			{Type: "expect", Single: true, Open: "text, number or bool", Doc: "Facts of the check inventory that every node must show, by name. A threshold of inventory's mismatches with max = 0 judges them, on every node."},
 		},
 	}
 }
@@ -232,7 +232,7 @@ func thresholdBlock() Block {
 			{Name: "equals", Type: "text", Doc: "The text that a fact must be."},
 			{Name: "unit", Type: "text", Doc: "The unit of the bound. It must be the one that the check reports: nothing is converted. Required with min and max."},
 			{Name: "basis", Type: "text", Required: true, Doc: "Why this number."},
-			{Name: "min_samples", Type: "whole number", Doc: "How many measurements each subject needs."},
+			{Name: "min_samples", Type: "whole number", Doc: "How many measurements are needed for each thing that is judged on its own; for mad_z, how many subjects are compared."},
 			later("guard", "number", "A band inside the bound that is not a pass."),
 			later("class", "text", "How grave a failure is, for reserves."),
 			later("abort_on_fail", "text", "What is ended at once when the bound is missed."),

@@ -2,6 +2,7 @@ package runbook
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/rackproof/rackproof/checks"
 	"github.com/rackproof/rackproof/evidence"
+	"github.com/rackproof/rackproof/evidence/nodeset"
 	"github.com/rackproof/rackproof/thresholds"
 )
 
@@ -22,6 +24,7 @@ type threshold struct {
 	statRange hcl.Range
 	perRange  hcl.Range
 	minRange  hcl.Range // of min_samples
+	min, max  *hclsyntax.Attribute
 	stat      thresholds.Stat
 	labels    []checks.Label
 }
@@ -87,7 +90,7 @@ func (r *Runbook) decodeThreshold(t *test, b *hclsyntax.Block, c content) (*thre
 	r.decodeUnit(h, c, t, unit)
 	r.decodePer(h, c, t)
 	r.decodeAt(h, c, t)
-	r.checkSatisfiable(h, c)
+	r.checkOrder(h)
 	if attr := c.args["min_samples"]; attr != nil {
 		h.MinSamples, _ = r.whole(attr, 1)
 		h.minRange = attr.Expr.Range()
@@ -110,12 +113,16 @@ func unknownMetric(t *test, b *hclsyntax.Block) *hcl.Diagnostic {
 
 // decodeBounds reads min, max and equals.
 func (r *Runbook) decodeBounds(h *threshold, c content) {
-	h.Min = r.bound(c.args["min"])
-	h.Max = r.bound(c.args["max"])
+	h.min, h.max = c.args["min"], c.args["max"]
+	h.Min, h.Max = r.bound(h.min), r.bound(h.max)
 	equals := c.args["equals"]
 	if equals != nil {
 		val, ok := r.evaluate(equals.Expr)
 		if !ok {
+			return
+		}
+		if d := r.inexact("The argument \"equals\"", equals.Expr, val); d != nil {
+			r.add(r.withValues(equals.Expr, d))
 			return
 		}
 		text, plain := plainText(val)
@@ -151,14 +158,14 @@ func (r *Runbook) bound(attr *hclsyntax.Attribute) *float64 {
 			fmt.Sprintf("The argument %q is null, so nothing would be judged. Write a number, or leave the argument out.", attr.Name))))
 		return nil
 	case val.Type() != cty.Number:
-		detail := fmt.Sprintf("The argument %q is a number, but this is %s.", attr.Name, kindOf(val.Type()))
+		detail := fmt.Sprintf("The argument %q is a number, but this is %s.", attr.Name, kindOf(val))
 		if val.Type() == cty.String {
 			detail += " Write the number alone and its unit in the argument \"unit\"."
 		}
 		r.add(r.withValues(attr.Expr, fail(RuleBound, attr.Expr.Range(), "Unsuitable bound", detail)))
 		return nil
 	}
-	f, _ := val.AsBigFloat().Float64() // finite: the meter refuses what is not
+	f, _ := finite(val) // the meter refuses what is not
 	if f == 0 {
 		f = 0 // without a sign
 	}
@@ -297,11 +304,15 @@ func (r *Runbook) decodePer(h *threshold, c content, t *test) {
 
 // checkPlaced reports nodes that the layout gives no label to group them by.
 func (r *Runbook) checkPlaced(h *threshold, t *test) {
+	var missing []string
 	for _, n := range t.nodes {
-		if _, ok := r.fleet.labelsOf[n][h.Per]; !ok {
-			r.add(fail(RulePer, h.perRange, "Cannot be judged per "+h.Per, fmt.Sprintf("The layout gives node %q no %q.", n, h.Per)))
-			return
+		if _, placed := r.fleet.labelsOf[n][h.Per]; !placed {
+			missing = append(missing, n)
 		}
+	}
+	if len(missing) > 0 {
+		r.add(fail(RulePer, h.perRange, "Cannot be judged per "+h.Per,
+			fmt.Sprintf("The layout gives %s no %q: %s. Fill its column in for them, or judge per another level.", evidence.Count(len(missing), "node"), h.Per, nodeset.Fold(missing))))
 	}
 }
 
@@ -362,6 +373,10 @@ func (r *Runbook) labelValues(attr *hclsyntax.Attribute) ([]labelValue, bool) {
 		}
 		if ty := val.Type(); ty.IsTupleType() || ty.IsListType() || ty.IsSetType() {
 			r.add(fail(RuleNotYet, value.Range(), "Not part of this build", notYet("A list of values in \"at\"")))
+			return nil, false
+		}
+		if d := r.inexact("A label's value", value, val); d != nil {
+			r.add(r.withValues(value, d))
 			return nil, false
 		}
 		text, plain := plainText(val)
@@ -436,40 +451,59 @@ func canonicalLabel(given string, values []string) (string, bool) {
 	return "", false
 }
 
-// checkSatisfiable refuses bounds that every rack misses or meets.
-func (r *Runbook) checkSatisfiable(h *threshold, c content) {
+// checkOrder refuses bounds that exclude each other.
+func (r *Runbook) checkOrder(h *threshold) {
+	if h.Min == nil || h.Max == nil || *h.Min <= *h.Max {
+		return
+	}
 	unit := ""
 	if h.Unit != "1" {
 		unit = " " + h.Unit
 	}
-	if h.Min != nil && h.Max != nil && *h.Min > *h.Max {
-		low, high := c.args["min"], c.args["max"]
-		d := fail(RuleNeverMet, low.Expr.Range(), "Threshold can never be met",
-			fmt.Sprintf("The lower bound, %s%s, is above the upper bound, %s%s, so every rack would fail.", number(*h.Min), unit, number(*h.Max), unit))
-		whole := hcl.RangeOver(low.SrcRange, high.SrcRange)
-		d.Context = &whole
-		r.add(r.withValues(low.Expr, d))
-		return
+	d := fail(RuleNeverMet, h.min.Expr.Range(), "Threshold can never be met",
+		fmt.Sprintf("The lower bound, %s%s, is above the upper bound, %s%s, so every rack would fail.", number(*h.Min), unit, number(*h.Max), unit))
+	whole := hcl.RangeOver(h.min.SrcRange, h.max.SrcRange)
+	d.Context = &whole
+	r.add(r.withValues(h.min.Expr, d))
+}
+
+// combinations is how many combinations of label values are expected. There
+// may be more where a label has values that are not known before the run.
+func (h *threshold) combinations() (n int, known bool) {
+	n, known = 1, true
+	for _, label := range h.labels {
+		if values := h.At[label.Name]; values != nil {
+			n *= len(values)
+		} else {
+			known = false
+		}
 	}
-	if h.Min == nil && h.Max == nil {
-		return
-	}
-	least := -1.0
+	return n, known
+}
+
+// possible is what the statistic of a group with so many expected measurements
+// can be at all; false where it can be anything. More are measured only where
+// they are not all known.
+func (h *threshold) possible(samples int, known bool) (least, most float64, bounded bool) {
 	switch h.stat {
-	case thresholds.StatCount, thresholds.StatDistinct:
-		least = 1
+	case thresholds.StatCount:
+		least, most = float64(samples), float64(samples)
+	case thresholds.StatDistinct:
+		least, most = 1, float64(samples)
 	case thresholds.StatSpread:
-		least = 0
+		return 0, math.Inf(1), true
+	default:
+		return 0, 0, false
 	}
-	if least < 0 {
-		return
+	if !known {
+		most = math.Inf(1)
 	}
-	if h.Max != nil && *h.Max < least {
-		r.add(r.withValues(c.args["max"].Expr, fail(RuleNeverMet, c.args["max"].Expr.Range(), "Threshold can never be met",
-			fmt.Sprintf("The %s of what was measured is %s at least, so every rack would fail.", h.Stat, number(least)))))
-	}
-	if h.Max == nil && *h.Min <= least {
-		r.add(r.withValues(c.args["min"].Expr, fail(RuleNeverFails, c.args["min"].Expr.Range(), "Threshold can never fail",
-			fmt.Sprintf("The %s of what was measured is %s at least, so every rack would pass. A missing measurement is inconclusive without this bound.", h.Stat, number(least)))))
-	}
+	return least, most, true
+}
+
+// statWords names the statistics that possible knows for a person.
+var statWords = map[thresholds.Stat]string{
+	thresholds.StatCount:    "number of measurements",
+	thresholds.StatDistinct: "number of different texts",
+	thresholds.StatSpread:   "spread",
 }

@@ -36,6 +36,7 @@ func LoadTrust(fsys fs.FS, file string) (attest.Policy, map[string]*hcl.File, hc
 	l.symbols = map[string][]string{}
 	l.kinds = referenceKinds
 	files := map[string]*hcl.File{}
+	l.files = files
 	base := path.Base(file)
 	src, err := l.from.file(base, maxRunbook)
 	if err != nil {
@@ -171,7 +172,7 @@ func (l *trustLoader) role(b *hclsyntax.Block, schema Block) {
 			l.add(fail(RuleTrustRole, attr.Expr.Range(), "Quorum can never be met", "A run carries exactly one operator's signature, so the quorum of this role is 1."))
 		case ok && n > len(owners) && !l.diags.HasErrors():
 			l.add(fail(RuleTrustRole, attr.Expr.Range(), "Quorum can never be met",
-				fmt.Sprintf("A quorum counts owners and not keys: these keys have %s, and %d are wanted.", count(len(owners), "distinct owner"), n)))
+				fmt.Sprintf("A quorum counts owners and not keys: these keys have %s, and %d are wanted.", evidence.Count(len(owners), "distinct owner"), n)))
 		}
 	}
 	l.policy.Roles = append(l.policy.Roles, role)

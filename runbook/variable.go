@@ -40,7 +40,7 @@ type given struct {
 func (r *Runbook) decodeVariables() {
 	schema, _ := Schema().block("variable")
 	// What a variable is by itself must not depend on anything else.
-	bare := scope{ctx: &hcl.EvalContext{Functions: r.ctx.Functions}, kinds: r.kinds, symbols: r.symbols}
+	bare := scope{files: r.files, ctx: &hcl.EvalContext{Functions: r.ctx.Functions}, kinds: r.kinds, symbols: r.symbols}
 	for _, block := range r.root.blocks["variable"] {
 		c, ok := bare.content(block.Body, schema)
 		if !ok {
@@ -96,7 +96,12 @@ func (s *scope) variable(block *hclsyntax.Block, c content) (*variable, bool) {
 			ok = false
 			continue
 		}
-		conv, d := typed(val, typ, one.attr.Expr.Range(), fmt.Sprintf("The argument %q of variable %q", one.attr.Name, v.name))
+		what := fmt.Sprintf("The argument %q of variable %q", one.attr.Name, v.name)
+		d := s.inexactIn(what, one.attr.Expr, val, typ)
+		var conv cty.Value
+		if d == nil {
+			conv, d = typed(val, typ, one.attr.Expr.Range(), what)
+		}
 		if d != nil {
 			s.add(s.withValues(one.attr.Expr, d))
 			ok = false
@@ -145,11 +150,17 @@ func (r *Runbook) givenValues() map[string]given {
 	if r.in.Values != nil {
 		for _, name := range slices.Sorted(maps.Keys(r.in.Values)) {
 			rng := inputRange(name)
-			if r.knownVariable(name, rng, "The plan") {
+			if r.knownVariable(name, rng, "The plan", "It was made of another runbook.") {
 				values[name] = given{json: r.in.Values[name], rng: rng}
 			}
 		}
 		return values
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.in.Env)) {
+		rng := hcl.Range{Filename: fmt.Sprintf("<environment variable %s%s>", EnvPrefix, name), Start: hcl.InitialPos, End: hcl.InitialPos}
+		if r.knownVariable(name, rng, "The environment variable "+EnvPrefix+name, "Unset it, or declare the variable.") {
+			values[name] = r.givenText(name, r.in.Env[name], rng)
+		}
 	}
 	for _, f := range r.in.Files {
 		body := r.parseFile(f.Bytes, f.Name)
@@ -160,27 +171,27 @@ func (r *Runbook) givenValues() map[string]given {
 			r.add(fail(RuleVarFile, b.DefRange(), "Block in a variable file", "A variable file holds values alone, such as soak = \"24h\"."))
 		}
 		for _, attr := range attributes(body) {
-			if r.knownVariable(attr.Name, attr.NameRange, "The variable file") {
+			if r.knownVariable(attr.Name, attr.NameRange, "The variable file", "Remove it, or declare the variable.") {
 				values[attr.Name] = given{expr: attr.Expr, rng: attr.Expr.Range()}
 			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.in.Vars)) {
 		rng := inputRange(name)
-		if r.knownVariable(name, rng, "An input") {
+		if r.knownVariable(name, rng, "The flag --var", "Leave it out, or declare the variable.") {
 			values[name] = r.givenText(name, r.in.Vars[name], rng)
 		}
 	}
 	return values
 }
 
-// inputRange names the value of a flag or of the environment as a file, so
-// that a diagnostic has a place.
+// inputRange names the value of a flag or of a plan as a file, so that a
+// diagnostic has a place.
 func inputRange(name string) hcl.Range {
 	return hcl.Range{Filename: fmt.Sprintf("<value of var.%s>", name), Start: hcl.InitialPos, End: hcl.InitialPos}
 }
 
-func (r *Runbook) knownVariable(name string, rng hcl.Range, where string) bool {
+func (r *Runbook) knownVariable(name string, rng hcl.Range, where, remedy string) bool {
 	if slices.Contains(r.symbols["var"], name) {
 		return true
 	}
@@ -190,6 +201,7 @@ func (r *Runbook) knownVariable(name string, rng hcl.Range, where string) bool {
 	} else {
 		detail += listed("It declares:", r.symbols["var"])
 	}
+	detail += " " + remedy
 	r.add(fail(RuleUnknownVariable, rng, "Value of an unknown variable", detail))
 	return false
 }
@@ -233,9 +245,13 @@ func (r *Runbook) setValue(v *variable, g given) {
 	case g.expr != nil:
 		// Files and flags are evaluated without functions and references, so
 		// that what they say is what the plan records.
-		none := scope{ctx: &hcl.EvalContext{}, kinds: r.kinds, symbols: r.symbols}
+		none := scope{files: r.files, ctx: &hcl.EvalContext{}, kinds: r.kinds, symbols: r.symbols}
 		if val, ok := none.evaluate(g.expr); ok {
-			r.accept(v, val, g.rng, what)
+			if d := none.inexactIn(what, g.expr, val, v.typ); d != nil {
+				none.add(d)
+			} else {
+				r.accept(v, val, g.rng, what)
+			}
 		}
 		r.diags = append(r.diags, none.diags...)
 	case g.rng.Filename != "":

@@ -32,7 +32,7 @@ func Faults() []FaultKind {
 			Params: []evidence.Param{
 				{Name: "pidfile", Type: evidence.ParamString, Doc: "Absolute path of the file on the node that holds the process id. Either this or process."},
 				{Name: "process", Type: evidence.ParamString, Doc: "Exact name of the process, as in /proc/PID/comm: at most 15 bytes. Either this or pidfile."},
-				{Name: "undo", Type: evidence.ParamStrings, Doc: "Command that starts the process again; without it nothing is undone."},
+				{Name: "undo", Type: evidence.ParamArgv, Doc: "Command that starts the process again; without it nothing is undone."},
 			},
 			Commands: processKill,
 		},
@@ -49,8 +49,8 @@ func Faults() []FaultKind {
 			Name: "command",
 			Doc:  "Runs a command that breaks something, and another that mends it.",
 			Params: []evidence.Param{
-				{Name: "inject", Type: evidence.ParamStrings, Required: true, Doc: "Command that injects the fault; it must exit with 0."},
-				{Name: "undo", Type: evidence.ParamStrings, Required: true, Doc: "Command that undoes it; an empty list says that there is nothing to undo."},
+				{Name: "inject", Type: evidence.ParamArgv, Required: true, Doc: "Command that injects the fault; it must exit with 0."},
+				{Name: "undo", Type: evidence.ParamArgv, Required: true, Empty: true, Doc: "Command that undoes it; an empty list says that there is nothing to undo."},
 			},
 			Commands: commandFault,
 		},

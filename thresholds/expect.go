@@ -10,13 +10,15 @@ import (
 	"github.com/rackproof/rackproof/evidence/nodeset"
 )
 
-// maxExpected bounds the measurements that one threshold may expect: far more
-// than any run gives, and few enough for memory.
-const maxExpected = 1 << 22
+// MaxExpected bounds the measurements that one threshold may expect, and the
+// subjects of all lists of a plan that differ: far more than any run gives,
+// and few enough for memory. What is over it is inconclusive, so a plan should
+// not be made with it.
+const MaxExpected = 1 << 22
 
 // crowded is said of the list that brings all lists of a plan over the limit,
 // and of each that follows: every list is kept until the plan is judged.
-var crowded = fmt.Sprintf("the plan's thresholds expect more than %d subjects in all", maxExpected)
+var crowded = fmt.Sprintf("the plan's thresholds expect more than %d subjects in all", MaxExpected)
 
 // subject is one expected subject, taken apart.
 type subject struct {
@@ -42,10 +44,10 @@ func (j *judge) expand(patterns []string) *subjects {
 	}
 	s := &subjects{grouping: map[string]*grouping{}}
 	j.subjects[key] = s
-	if j.expanded <= maxExpected {
+	if j.expanded <= MaxExpected {
 		j.expanded += countSubjects(patterns)
 	}
-	if j.expanded > maxExpected {
+	if j.expanded > MaxExpected {
 		s.problem = crowded
 		return s
 	}
@@ -75,9 +77,9 @@ func countSubjects(patterns []string) int {
 		n := 1
 		for level := range strings.SplitSeq(pattern, "/") {
 			names, _ := nodeset.Parse(level, nil) // ExpandSubjects says what is wrong with it
-			n = min(n*len(names), maxExpected+1)
+			n = min(n*len(names), MaxExpected+1)
 		}
-		total = min(total+n, maxExpected+1)
+		total = min(total+n, MaxExpected+1)
 	}
 	return total
 }

@@ -8,7 +8,7 @@ import (
 
 // texts judges a group of facts that lacks nothing.
 func (x *threshold) texts(g *group, values []value) answer {
-	if need := x.plan.MinSamples; len(values) < need {
+	if need := max(x.plan.MinSamples, x.stat.Samples()); len(values) < need {
 		return answer{outcome: evidence.Inconclusive, source: x.source(values[0].reading), reason: fmt.Sprintf("%s: %s needs %s and has %d", g.name, x.plan.Metric, evidence.Count(need, "text"), len(values))}
 	}
 	if a, ok := x.textBreach(g, values); ok {

@@ -38,7 +38,7 @@ func (j *judge) judgeTest(t *test) {
 	}
 }
 
-var tooMany = fmt.Sprintf("it expects more than %d measurements", maxExpected)
+var tooMany = fmt.Sprintf("it expects more than %d measurements", MaxExpected)
 
 // judgeThreshold adds the findings of one threshold to its test.
 func (j *judge) judgeThreshold(t *test, plan *evidence.Threshold) {
@@ -59,7 +59,7 @@ func (j *judge) judgeThreshold(t *test, plan *evidence.Threshold) {
 		reject(subjects.problem)
 		return
 	}
-	if repeat := max(1, t.plan.Repeat); repeat > maxExpected/len(subjects.list) {
+	if repeat := max(1, t.plan.Repeat); repeat > MaxExpected/len(subjects.list) {
 		reject(tooMany)
 		return
 	}
@@ -71,7 +71,7 @@ func (j *judge) judgeThreshold(t *test, plan *evidence.Threshold) {
 	x := &threshold{test: t, plan: plan, stat: Stat(plan.Stat), subjects: subjects, groups: groups.groups, axes: axes(plan), owned: t.owners(subjects), scratch: &j.scratch}
 	x.combinations = 1
 	for _, a := range x.axes {
-		if x.combinations *= len(a.values); x.combinations > maxExpected {
+		if x.combinations *= len(a.values); x.combinations > MaxExpected {
 			break
 		}
 	}

@@ -600,6 +600,7 @@ func TestTexts(t *testing.T) {
 		{"equals per test, one missing and one wrong", func(t *evidence.Threshold) { t.Per = "test" }, []func(*bench){other, gone}, "fleet", evidence.Fail, `n2: driver is "560.9", not "570.1"`, "560.9"},
 		{"equals the empty text", func(t *evidence.Threshold) { t.Equals = ptr("") }, nil, "n2", evidence.Fail, `n2: driver is "570.1", not ""`, "570.1"},
 		{"distinct", distinct, nil, "fleet", evidence.Pass, "", "570.1"},
+		{"distinct, each alone", func(t *evidence.Threshold) { distinct(t); t.Per = "node" }, nil, "n1", evidence.Inconclusive, "n1: driver needs 2 texts and has 1", ""},
 		{"distinct, two", distinct, []func(*bench){other}, "fleet", evidence.Fail, `fleet: distinct of driver is 2, over 1: "570.1" and "560.9"`, "560.9"},
 		{"distinct, one missing", distinct, []func(*bench){missing}, "fleet", evidence.Inconclusive, `n2: driver is "N/A"`, ""},
 		{"distinct, two and one missing", distinct, []func(*bench){other, gone}, "fleet", evidence.Fail, `fleet: distinct of driver is 2, over 1: "570.1" and "560.9"`, "560.9"},

@@ -67,7 +67,7 @@ type other struct {
 func (x *threshold) expect() bool {
 	total := 0
 	for _, owners := range x.owned {
-		if total += len(owners) * x.combinations; total > maxExpected {
+		if total += len(owners) * x.combinations; total > MaxExpected {
 			return false
 		}
 	}

@@ -86,7 +86,8 @@ func (s Stat) percentile() (int, bool) {
 
 // Samples is the least number of samples that the statistic needs: for a
 // percentile q it is 1/min(q, 1−q), so that at least one sample lies beyond
-// it (p95 20, p99 100, p5 20); for mad_z it is a number of subjects.
+// it (p95 20, p99 100, p5 20); for mad_z it is a number of subjects. One text
+// alone differs from none, so distinct needs two.
 func (s Stat) Samples() int {
 	if q, ok := s.percentile(); ok {
 		beyond := min(q, 100-q)
@@ -95,7 +96,7 @@ func (s Stat) Samples() int {
 	switch s {
 	case StatMADZ:
 		return madSubjects
-	case StatSpread:
+	case StatSpread, StatDistinct:
 		return 2
 	}
 	return 1
@@ -131,7 +132,7 @@ func (s Stat) perCombination() bool { return s == StatSpread || s == StatMADZ }
 // it is empty where there is one.
 func (s Stat) of(sorted []float64) (value float64, at int, undefined string) {
 	n := len(sorted)
-	if need := s.Samples(); n < need {
+	if need := s.Samples(); n < need && !s.Text() {
 		return 0, 0, fmt.Sprintf("%s needs %s and has %d", s, evidence.Count(need, "sample"), n)
 	}
 	if q, ok := s.percentile(); ok {

@@ -241,7 +241,7 @@ func TestParseStat(t *testing.T) {
 }
 
 func TestStatNeeds(t *testing.T) {
-	for s, want := range map[Stat]int{"min": 1, "mean": 1, "count": 1, "spread": 2, "mad_z": 5, "p1": 100, "p5": 20, "p33": 4, "p50": 2, "p90": 10, "p95": 20, "p99": 100, "equals": 1} {
+	for s, want := range map[Stat]int{"min": 1, "mean": 1, "count": 1, "spread": 2, "distinct": 2, "mad_z": 5, "p1": 100, "p5": 20, "p33": 4, "p50": 2, "p90": 10, "p95": 20, "p99": 100, "equals": 1} {
 		if got := s.Samples(); got != want {
 			t.Errorf("%s needs %d samples, want %d", s, got, want)
 		}

@@ -18,10 +18,7 @@ import (
 	"github.com/rackproof/rackproof/runbook"
 )
 
-const (
-	runbookSuffix = ".runbook.hcl"
-	environVar    = "RACKPROOF_VAR_"
-)
+const runbookSuffix = ".runbook.hcl"
 
 // inputOptions are the flags of every command that compiles a runbook.
 type inputOptions struct {
@@ -37,10 +34,11 @@ func (o *inputOptions) bind(cmd *cobra.Command) {
 // inputs gathers the values of variables: environment, files, flags, each
 // over the one before.
 func (o *inputOptions) inputs(p *Process, folder string) (runbook.Inputs, error) {
-	in := runbook.Inputs{Dir: folder, ToolVersion: version, Vars: make(map[string]string)}
+	in := runbook.Inputs{Dir: folder, ToolVersion: version, Vars: make(map[string]string), Env: make(map[string]string)}
 	for _, entry := range p.Environ {
-		if name, value, ok := strings.Cut(entry, "="); ok && strings.HasPrefix(name, environVar) {
-			in.Vars[strings.TrimPrefix(name, environVar)] = value
+		name, value, _ := strings.Cut(entry, "=")
+		if name, ours := strings.CutPrefix(name, runbook.EnvPrefix); ours {
+			in.Env[name] = value
 		}
 	}
 	for _, text := range o.vars {

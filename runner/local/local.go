@@ -27,7 +27,7 @@ func Kind() runner.Kind {
 			{Name: "become", Type: evidence.ParamString, Enum: []string{"sudo"}, Doc: "Runs every command as root through \"sudo -n\"."},
 			{Name: "shared_machine", Type: evidence.ParamBool, Default: false, Doc: "Lets several nodes be one machine; the evidence says so."},
 			{Name: "clock_limit", Type: evidence.ParamDuration, Default: "5s", Doc: "How far a node's clock may be from the runner's."},
-			{Name: "parallel", Type: evidence.ParamNumber, Unit: "1", Default: 64, Doc: "How many cells may run at once."},
+			{Name: "parallel", Type: evidence.ParamNumber, Whole: true, Unit: "1", Default: 64, Doc: "How many cells may run at once."},
 		},
 		Can: []evidence.Capability{
 			evidence.CapExec,

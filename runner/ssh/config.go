@@ -37,13 +37,13 @@ func params() []evidence.Param {
 		{Name: "known_hosts", Type: evidence.ParamPath, Doc: "The file with the host keys of nodes and jump hosts. Without it ssh_config decides. A host whose key is not in it is never used."},
 		{Name: "identity", Type: evidence.ParamString, Doc: "\"agent\", or the absolute path of a private key file (\"~/\" is the home directory). Without it the agent is asked first, and then the files of ssh_config are tried."},
 		{Name: "jump", Type: evidence.ParamString, Doc: "Jump hosts on the way to every node, as in OpenSSH's ProxyJump: \"bastion\" or \"user@a:22,b\"."},
-		{Name: "port", Type: evidence.ParamNumber, Unit: "1", Doc: "The nodes' SSH port. Without it ssh_config decides, and then it is 22."},
+		{Name: "port", Type: evidence.ParamNumber, Whole: true, Unit: "1", Doc: "The nodes' SSH port. Without it ssh_config decides, and then it is 22."},
 		{Name: "become", Type: evidence.ParamString, Enum: []string{"sudo"}, Doc: "Runs every command as root through \"sudo -n\"."},
 		{Name: "agent", Type: evidence.ParamString, Doc: "The socket of the ssh agent. The command line fills it from SSH_AUTH_SOCK."},
 		{Name: "connect_timeout", Type: evidence.ParamDuration, Default: defaultConnectTimeout, Doc: "How long each of connecting, the server's greeting, key exchange with authentication, and opening a session may take."},
 		{Name: "shared_machine", Type: evidence.ParamBool, Default: false, Doc: "Lets several nodes be one machine; the evidence says so."},
 		{Name: "clock_limit", Type: evidence.ParamDuration, Default: "5s", Doc: "How far a node's clock may be from the runner's."},
-		{Name: "parallel", Type: evidence.ParamNumber, Unit: "1", Default: 64, Doc: "How many cells may run at once."},
+		{Name: "parallel", Type: evidence.ParamNumber, Whole: true, Unit: "1", Default: 64, Doc: "How many cells may run at once."},
 	}
 }
 
