@@ -1,9 +1,13 @@
 package evidence
 
 import (
+	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 )
 
 // Encode is the only way that a document becomes bytes: fields in the order
@@ -37,37 +41,64 @@ func encode(v any, indent string) ([]byte, error) {
 }
 
 func encodePlan(p *Plan) ([]byte, error) {
+	var b bytes.Buffer
+	const cellBytes = 100
+	b.Grow(cellBytes * len(p.Cells))
+	if err := writePlan(&b, p); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// PlanDigest is the digest of the plan's document, which is not kept: the
+// pages of one of 20 MB cost more time than its hash.
+func PlanDigest(p *Plan) (Digest, error) {
+	sum := sha256.New()
+	w := bufio.NewWriterSize(sum, 1<<16)
+	if err := errors.Join(writePlan(w, p), w.Flush()); err != nil {
+		return "", err
+	}
+	return DigestFromSum(sum.Sum(nil)), nil
+}
+
+func writePlan(w io.Writer, p *Plan) error {
 	rest := *p
-	rest.Cells = []Cell{}
+	if len(p.Cells) > 0 {
+		rest.Cells = []Cell{}
+	}
 	frame, err := encode(&rest, "  ")
 	if err != nil {
-		return nil, err
+		return err
+	}
+	if len(p.Cells) == 0 {
+		_, err := w.Write(frame)
+		return err
 	}
 	// No text holds a raw line end, so only the plan's own field can begin a
 	// line at this indent.
 	const empty = "\n  \"cells\": []"
 	head, tail, found := bytes.Cut(frame, []byte(empty))
 	if !found {
-		return nil, fmt.Errorf("encode %T: no field for cells", p)
+		return fmt.Errorf("encode %T: no field for cells", p)
 	}
-	var b bytes.Buffer
-	const cellBytes = 100
-	b.Grow(len(frame) + cellBytes*len(p.Cells))
-	b.Write(head)
-	b.WriteString(empty[:len(empty)-1])
-	e := json.NewEncoder(&b)
+	var line bytes.Buffer
+	e := json.NewEncoder(&line)
 	e.SetEscapeHTML(false)
+	line.Write(head)
+	line.WriteString(empty[:len(empty)-1])
 	for i := range p.Cells {
-		if i > 0 {
-			b.Truncate(b.Len() - 1)
-			b.WriteByte(',')
-		}
-		b.WriteString("\n    ")
+		line.WriteString("\n    ")
 		if err := e.Encode(&p.Cells[i]); err != nil {
-			return nil, fmt.Errorf("encode cell %s: %w", p.Cells[i].ID, err)
+			return fmt.Errorf("encode cell %s: %w", p.Cells[i].ID, err)
+		}
+		if i < len(p.Cells)-1 {
+			line.Truncate(line.Len() - 1)
+			line.WriteByte(',')
+		}
+		if _, err := line.WriteTo(w); err != nil {
+			return err
 		}
 	}
-	b.WriteString("  ]")
-	b.Write(tail)
-	return b.Bytes(), nil
+	_, err = w.Write(append([]byte("  ]"), tail...))
+	return err
 }

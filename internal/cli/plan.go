@@ -79,7 +79,7 @@ func sizeOf(tests, cells int) string {
 
 func showPlan(p *Process, plan *evidence.Plan) error {
 	out := &reports.Printer{W: p.Stdout}
-	digest, err := planDigest(plan)
+	digest, err := evidence.PlanDigest(plan)
 	if err != nil {
 		return err
 	}
@@ -151,14 +151,6 @@ func orDash(text string) string {
 		return "-"
 	}
 	return text
-}
-
-func planDigest(plan *evidence.Plan) (evidence.Digest, error) {
-	doc, err := evidence.Encode(plan)
-	if err != nil {
-		return "", fmt.Errorf("plan: %w", err)
-	}
-	return evidence.DigestOf(doc), nil
 }
 
 // hazards lists the hazards of the plan, sorted, as the runner asks for them:

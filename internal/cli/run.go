@@ -191,7 +191,7 @@ func begin(p *Process, ctx context.Context, c *compiled, opts *runOptions) (*ses
 	if err := store.WriteDocument(evidence.InventoryPath, inventory); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
-	digest, err := planDigest(c.plan)
+	digest, err := evidence.PlanDigest(c.plan)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
