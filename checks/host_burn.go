@@ -551,11 +551,12 @@ func readSample(text string) (burnSample, bool) {
 // somewhere between its start and its end, and in hundredths of a second.
 // chronyd sets a clock right by slewing it, by up to a twelfth (maxslewrate in
 // chrony.conf(5)), and here on both machines; but only until it is right, which
-// is taken to be within a second each, and apart from that by the 500 ppm of
-// adjtimex(2) at most.
+// the node's is from within the five seconds that a plan allows it, and ours
+// from within a second, and apart from that by the 500 ppm of adjtimex(2) at
+// most.
 func (s burnSample) outran(before, first burnSample) bool {
 	step := s.uptime-before.uptime > 1.18*(s.end-before.start)+0.02
-	return step || s.uptime-first.uptime > 1.001*(s.end-first.start)+2.02
+	return step || s.uptime-first.uptime > 1.001*(s.end-first.start)+6.02
 }
 
 // samples reduces the samples in one pass: a soak of days has a few hundred
@@ -583,7 +584,7 @@ func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
 				}
 				lost = &evidence.Problem{Node: node, Step: sampleStep, Class: class, Detail: fmt.Sprintf("sample %d failed: %s", p.N, token(p.Stderr))}
 			}
-			last = nil
+			last, first = nil, nil
 			return
 		}
 		sample, ok := readSample(p.Stdout)
@@ -591,7 +592,7 @@ func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
 			if bad == nil {
 				bad = &evidence.Problem{Node: node, Step: sampleStep, Class: evidence.ClassUnparsable, Detail: fmt.Sprintf("sample %d is not whole: %q", p.N, token(p.Stdout))}
 			}
-			last = nil
+			last, first = nil, nil
 			return
 		}
 		sample.start, sample.end, sample.line = p.Start, p.End, line

@@ -23,7 +23,7 @@ type AttemptDir struct {
 	nodes  []string
 	number int
 	start  time.Time
-	began  time.Time
+	began  time.Time // start, with a monotonic reading
 	dir    string
 	dirs   []string // to be synced, outermost first
 
@@ -36,11 +36,8 @@ type AttemptDir struct {
 // Number is the attempt's number, from 1.
 func (a *AttemptDir) Number() int { return a.number }
 
-// Start is when the attempt began, as its record says.
-func (a *AttemptDir) Start() time.Time { return a.start }
-
-// Began is the same moment with a monotonic reading: what durations since the
-// attempt's start are counted from.
+// Began is when the attempt started, as its record says, with a monotonic
+// reading: what durations since the start are counted from.
 func (a *AttemptDir) Began() time.Time { return a.began }
 
 func (a *AttemptDir) rawPath(name string) string { return path.Join(a.dir, "raw", name) }
@@ -251,6 +248,7 @@ func (f *StepFiles) close(exit Exit) error {
 		return err
 	}
 	exit.StdoutBytes, exit.StderrBytes = f.stdout.size, f.stderr.size
+	exit.Detail = strings.ToValidUTF8(exit.Detail, "\uFFFD")
 	exit.Start, exit.End = f.store.clock.at(exit.Start).UTC().Round(0), f.store.clock.at(exit.End).UTC().Round(0)
 	content, err := Encode(exit)
 	if err != nil {

@@ -18,6 +18,15 @@ const (
 	maxCaptureName  = 84
 )
 
+// CaptureWhen is "start" or "end", of the Path of a capture's record; empty for
+// another path.
+func CaptureWhen(p string) string {
+	if parts := strings.Split(p, "/"); len(parts) > 3 && parts[0] == capturesDir {
+		return parts[2]
+	}
+	return ""
+}
+
 // Capture makes the files of one capture, below
 // captures/<phase>/<when>/<node>/<name>; when is "start" or "end" of the
 // phase. A capture that is made again, after a resume, gets a number. Close
@@ -36,7 +45,7 @@ func (s *Store) Capture(phase, when, node, name string) (*StepFiles, error) {
 	if err != nil {
 		return fail(err)
 	}
-	parent := path.Join(capturesDir, shorten(phase, maxCapturePhase), when, shorten(node, maxCaptureNode))
+	parent := captureDir(phase, when, node)
 	changed, err := s.mkdir(parent)
 	if err != nil {
 		return fail(err)
@@ -63,6 +72,17 @@ func (s *Store) Capture(phase, when, node, name string) (*StepFiles, error) {
 		return err
 	}
 	return f, nil
+}
+
+// SkipCaptures records why the captures of a node at the start or the end of a
+// phase, or the rest of them, were left out.
+func (s *Store) SkipCaptures(phase, when, node string, why Problem) error {
+	_, err := s.Append(Record{Event: EventCaptureSkip, Phase: phase, Node: node, Path: captureDir(phase, when, node), Problem: &why})
+	return err
+}
+
+func captureDir(phase, when, node string) string {
+	return path.Join(capturesDir, shorten(phase, maxCapturePhase), when, shorten(node, maxCaptureNode))
 }
 
 // numbered makes the directory dir or, where it is there, the first of

@@ -6,31 +6,69 @@ import (
 	"time"
 )
 
-func TestClockNeverFallsBehindTheLastRecord(t *testing.T) {
+func TestClockGoesOnByTheMonotonicClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		last := time.Now().Add(time.Hour) // the wall clock was set back since
-		c := newClock(last)
-		if now := c.now(); !now.Equal(last) {
-			t.Errorf("now is %s, want %s", now, last)
-		}
+		c := newClock()
+		before := time.Now()
 		<-time.After(time.Minute)
-		if now := c.now(); !now.Equal(last.Add(time.Minute)) {
-			t.Errorf("a minute later it is %s, want %s", now, last.Add(time.Minute))
+		if now, want := c.now(), before.Add(time.Minute); !now.Equal(want) {
+			t.Errorf("a minute later it is %s, want %s", now, want)
 		}
-		c = newClock(time.Time{})
-		if now := c.now(); !now.Equal(time.Now()) {
-			t.Errorf("now is %s, want the wall clock's %s", now, time.Now())
+		if at := c.at(before); !at.Equal(before) {
+			t.Errorf("the minute before began at %s, want %s", at, before)
 		}
 	})
 }
 
+// TestJournalTimesDoNotFall: but for another process, whose wall clock may be
+// another one.
 func TestJournalTimesDoNotFall(t *testing.T) {
 	now := time.Date(2026, 11, 30, 14, 2, 11, 0, time.UTC)
-	before := []Record{{Event: EventOpen, Time: now}}
-	if err := checkOrder(before, Record{Event: EventStop, Time: now}); err != nil {
-		t.Errorf("two records of one moment: %v", err)
+	for name, tc := range map[string]struct {
+		last Event
+		next Record
+		good bool
+	}{
+		"one moment":                            {EventOpen, Record{Event: EventStop, Time: now}, true},
+		"before the one above":                  {EventOpen, Record{Event: EventStop, Time: now.Add(-time.Microsecond)}, false},
+		"resumed by a clock that was set back":  {EventStop, Record{Event: EventResume, Time: now.Add(-time.Hour)}, true},
+		"reopened by a clock that was set back": {EventClose, Record{Event: EventReopen, Time: now.Add(-time.Hour)}, true},
+	} {
+		if err := checkOrder([]Record{{Event: tc.last, Time: now}}, tc.next); (err == nil) != tc.good {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
-	if err := checkOrder(before, Record{Event: EventStop, Time: now.Add(-time.Microsecond)}); err == nil {
-		t.Error("a record that is older than the one above it was taken")
+}
+
+// TestOutlivedAttemptHasTwoClocks: an attempt that one process began and
+// another one recorded as ended may end after its record by the clock of the
+// first; one that a resume found keeps its own start. No other may.
+func TestOutlivedAttemptHasTwoClocks(t *testing.T) {
+	at := func(minute int) time.Time { return time.Date(2026, 11, 30, 14, minute, 0, 0, time.UTC) }
+	plan := &Plan{Cells: []Cell{{ID: "t/n1.r1", Test: "t", Nodes: "n1"}}}
+	start := Record{Event: EventAttemptStart, Cell: "t/n1.r1", Attempt: 1, Time: at(10)}
+	end := Record{Event: EventAttemptEnd, Cell: "t/n1.r1", Attempt: 1, Time: at(20)}
+	late := Attempt{Start: at(10), End: at(30)}
+	early := Attempt{Start: at(5), End: at(8)}
+	found := start
+	found.Reason = foundAgain
+	resume := Record{Event: EventResume, Time: at(10)}
+	for name, tc := range map[string]struct {
+		records []Record
+		done    Attempt
+		good    bool
+	}{
+		"late end":                     {[]Record{start, end}, late, false},
+		"late end over a resume":       {[]Record{start, resume, end}, late, true},
+		"late end, resumed before":     {[]Record{resume, start, end}, late, false},
+		"early start":                  {[]Record{start, end}, early, false},
+		"early start, found":           {[]Record{resume, found, end}, early, true},
+		"early start, found by nobody": {[]Record{found, end}, early, false},
+		"early start over a resume":    {[]Record{start, resume, end}, early, false},
+	} {
+		a := readHistory(plan, tc.records).cells["t/n1.r1"].attempts[1]
+		if why := a.misdated(tc.done); (why == "") != tc.good {
+			t.Errorf("%s: %q", name, why)
+		}
 	}
 }

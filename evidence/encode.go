@@ -102,3 +102,12 @@ func writePlan(w io.Writer, p *Plan) error {
 	_, err = w.Write(append([]byte("  ]"), tail...))
 	return err
 }
+
+// OrEmpty is list, or an empty one where it is nil: in a document "[]" says
+// that there is nothing, and "null" says nothing.
+func OrEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}

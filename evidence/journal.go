@@ -144,7 +144,7 @@ func orNothing(d Digest) string {
 func (e Event) known() bool {
 	switch e {
 	case EventOpen, EventResume, EventReopen, EventNode, EventPhaseStart, EventPhaseEnd,
-		EventCapture, EventAttemptStart, EventFaultOpen, EventFaultClose, EventAttemptEnd,
+		EventCapture, EventCaptureSkip, EventAttemptStart, EventFaultOpen, EventFaultClose, EventAttemptEnd,
 		EventSkip, EventGate, EventStop, EventNote, EventClose:
 		return true
 	}
@@ -167,7 +167,7 @@ func checkOrder(before []Record, next Record) error {
 	}
 	last := before[len(before)-1].Event
 	switch {
-	case next.Time.Before(before[len(before)-1].Time):
+	case next.Time.Before(before[len(before)-1].Time) && next.Event != EventResume && next.Event != EventReopen:
 		return fmt.Errorf("the record is of %s, before the one above it, of %s", next.Time, before[len(before)-1].Time)
 	case next.Event == EventOpen:
 		return fmt.Errorf("a second %q", EventOpen)

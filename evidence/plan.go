@@ -247,7 +247,7 @@ type Fault struct {
 	Kind  string          `json:"kind"`           // process_kill, service_stop, command, ...
 	Nodes []string        `json:"nodes"`          // never empty
 	Part  string          `json:"part,omitempty"` // of each node; a name for people, which no kind reads yet
-	After Duration        `json:"after"`          // from the start of Drive
+	After Duration        `json:"after"`          // from when the check begins to drive
 	For   Duration        `json:"for,omitzero"`   // zero: undone as soon as it was injected
 	Args  json.RawMessage `json:"args,omitempty"`
 }

@@ -14,6 +14,7 @@ const (
 	EventPhaseStart   Event = "phase_start"   // Phase
 	EventPhaseEnd     Event = "phase_end"     // Phase
 	EventCapture      Event = "capture"       // Phase, Node, Path, Files, Problem: output kept beside the cells
+	EventCaptureSkip  Event = "capture_skip"  // Phase, Node, Path of the folder, Problem: why its captures, or the rest of them, were left out
 	EventAttemptStart Event = "attempt_start" // Cell, Attempt
 	EventFaultOpen    Event = "fault_open"    // Cell, Attempt, Fault, FaultIndex, Node, Undo: written before the injection
 	EventFaultClose   Event = "fault_close"   // Cell, Attempt, FaultIndex, Node: the undo succeeded

@@ -362,7 +362,7 @@ func (r *reopener) endAttempt(cell Cell, number int, a *attemptHistory) error {
 			return fmt.Errorf("its directory %s is there, the journal does not know it, and it does not follow attempt %d: move it away", AttemptPath(cell.ID, number), s.attempts[cell.ID])
 		}
 		s.attempts[cell.ID] = number
-		if err := r.append(Record{Event: EventAttemptStart, Cell: cell.ID, Attempt: number, Reason: "found on the disk: its record was in a tail that was cut off"}); err != nil {
+		if err := r.append(Record{Event: EventAttemptStart, Cell: cell.ID, Attempt: number, Reason: foundAgain}); err != nil {
 			return err
 		}
 		a.begun = true

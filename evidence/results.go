@@ -57,17 +57,22 @@ type cellHistory struct {
 	attempts map[int]*attemptHistory
 	skipped  *Problem
 	running  int      // the attempt that began last and has not ended, while the journal is read
+	resumed  bool     // the run was, so far
 	faults   []string // in the sequence of the cell's records
 }
 
 type attemptHistory struct {
-	start  time.Time
-	end    time.Time
-	begun  bool
-	found  bool // on the disk when the run was resumed: it had begun before
-	ended  bool
-	doc    Digest
-	strays []string // why there is an attempt that the journal does not know
+	start time.Time
+	end   time.Time
+	begun bool
+	// foundAgain says that a resume found the attempt on the disk and its start
+	// not in the journal; outlived, that it was ended by another process than
+	// began it. The clocks of two processes have nothing in common.
+	foundAgain bool
+	outlived   bool
+	ended      bool
+	doc        Digest
+	strays     []string // why there is an attempt that the journal does not know
 
 	opened map[faultKey]Record
 	closed map[faultKey]bool
@@ -82,6 +87,12 @@ func readHistory(p *Plan, records []Record) *history {
 		h.cells[c.ID] = &cellHistory{}
 	}
 	for _, r := range records {
+		if r.Event == EventResume || r.Event == EventReopen {
+			for _, c := range h.cells {
+				c.resume()
+			}
+			continue
+		}
 		c, found := h.cells[r.Cell]
 		if !found {
 			continue
@@ -120,6 +131,17 @@ func (c *cellHistory) attempt(number int) *attemptHistory {
 	return a
 }
 
+// resume notes that another process goes on with the run.
+func (c *cellHistory) resume() {
+	c.resumed = true
+	if a := c.attempts[c.running]; a != nil {
+		a.outlived = true
+	}
+}
+
+// foundAgain is the reason of a start that a resume records late.
+const foundAgain = "found on the disk: its record was in a tail that was cut off"
+
 func (c *cellHistory) start(r Record) {
 	a := c.attempt(r.Attempt)
 	if a.begun {
@@ -129,7 +151,8 @@ func (c *cellHistory) start(r Record) {
 		c.fault("attempt %d starts in the journal while attempt %d runs", r.Attempt, c.running)
 	}
 	c.running = r.Attempt
-	a.begun, a.start, a.found = true, r.Time, r.Reason != ""
+	a.begun, a.start = true, r.Time
+	a.foundAgain = c.resumed && r.Reason == foundAgain
 }
 
 func (c *cellHistory) end(r Record) {
@@ -331,9 +354,9 @@ func (a *attemptHistory) read(cell Cell, nodes []string, number int, fsys fs.FS)
 // the disk.
 func (a *attemptHistory) misdated(done Attempt) string {
 	switch {
-	case a.begun && !done.Start.Equal(a.start) && !(a.found && done.Start.Before(a.start)):
+	case a.begun && !a.foundAgain && !done.Start.Equal(a.start):
 		return fmt.Sprintf("it starts at %s, and in the journal at %s", done.Start, a.start)
-	case a.ended && !done.Cut && done.End.After(a.end.Add(clockSlack)):
+	case a.ended && !done.Cut && !a.outlived && !a.foundAgain && done.End.After(a.end.Add(clockSlack)):
 		return fmt.Sprintf("it ends at %s, and in the journal at %s", done.End, a.end)
 	}
 	return ""
@@ -343,7 +366,8 @@ func (a *attemptHistory) misdated(done Attempt) string {
 // that want names.
 func decodeAttempt(content []byte, want Attempt) (Attempt, error) {
 	var a Attempt
-	if _, err := DecodeDocument(content, MediaAttempt, &a); err != nil {
+	newer, err := DecodeDocument(content, MediaAttempt, &a)
+	if err != nil {
 		return Attempt{}, err
 	}
 	switch {
@@ -357,6 +381,9 @@ func decodeAttempt(content []byte, want Attempt) (Attempt, error) {
 		return Attempt{}, fmt.Errorf("it ends at %s, before it starts at %s", a.End, a.Start)
 	case slices.ContainsFunc(a.Problems, func(p Problem) bool { return p.Class == ClassOK }):
 		return Attempt{}, fmt.Errorf("it has a problem of class %q", ClassOK)
+	}
+	if newer {
+		return a, nil // with fields that this build would not write
 	}
 	return a, writtenAs(content, a)
 }

@@ -201,11 +201,7 @@ func (s *Store) openJournal(holds chain) error {
 	if err != nil {
 		return err
 	}
-	var last time.Time
-	if n := len(holds.records); n > 0 {
-		last = holds.records[n-1].Time
-	}
-	s.clock = newClock(last)
+	s.clock = newClock()
 	s.journal = &journal{file: f, chain: holds, now: s.clock.now}
 	return nil
 }
@@ -222,8 +218,8 @@ func (s *Store) Plan() *Plan { return s.plan }
 // FS reads the run directory and cannot leave it.
 func (s *Store) FS() fs.FS { return s.root.FS() }
 
-// Now is the run's own time: that of its records.
-func (s *Store) Now() time.Time { return s.clock.now().UTC().Round(0) }
+// Time is t, which has a monotonic reading, by the clock of the run's records.
+func (s *Store) Time(t time.Time) time.Time { return s.clock.at(t).UTC().Round(0) }
 
 // Records are all records so far. Later appends do not show in the slice,
 // whose elements must not be changed.
@@ -312,9 +308,10 @@ func (s *Store) start(cell Cell, nodes []string) (*AttemptDir, error) {
 	if err != nil {
 		return nil, err
 	}
+	now := time.Now()
 	a := &AttemptDir{
 		store: s, cell: cell, nodes: slices.Clone(nodes), number: number, start: record.Time,
-		began: time.Now().Add(record.Time.Sub(s.clock.now())),
+		began: now.Add(record.Time.Sub(s.clock.at(now))),
 		dir:   AttemptPath(cell.ID, number),
 		steps: map[string]*StepFiles{},
 		files: map[string]*os.File{},
@@ -353,7 +350,7 @@ func (s *Store) end(a *AttemptDir, problems []Problem, cut bool) (Attempt, error
 	}
 	done := newAttempt(a.cell, a.nodes, a.number)
 	done.Start, done.End = a.start, s.clock.now().UTC().Truncate(time.Microsecond)
-	done.Cut, done.Problems, done.Steps, done.Files = cut, problems, steps, files
+	done.Cut, done.Problems, done.Steps, done.Files = cut, printable(problems), steps, files
 	if err := s.record(done, a.dirs); err != nil {
 		return Attempt{}, err
 	}
@@ -361,6 +358,16 @@ func (s *Store) end(a *AttemptDir, problems []Problem, cut bool) (Attempt, error
 	delete(s.open, a.cell.ID)
 	s.mu.Unlock()
 	return done, nil
+}
+
+// printable are problems whose details are valid UTF-8: what a server or a
+// panic said may be anything, and a document is its own bytes when it is
+// written again.
+func printable(problems []Problem) []Problem {
+	for i := range problems {
+		problems[i].Detail = strings.ToValidUTF8(problems[i].Detail, "\uFFFD")
+	}
+	return problems
 }
 
 func newAttempt(cell Cell, nodes []string, number int) Attempt {

@@ -9,12 +9,3 @@ func Count(n int, thing string) string {
 	}
 	return strconv.Itoa(n) + " " + thing + "s"
 }
-
-// OrEmpty is list, or an empty one where it is nil: in a document "[]" says
-// that there is nothing, and "null" says nothing.
-func OrEmpty[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
-}

@@ -143,13 +143,12 @@ func (r *run) endAttempt(err error) (evidence.MeasuredAttempt, error) {
 // the attempt was cut by the end of the run.
 func (r *run) drive(ctx context.Context, c *cellState, check checks.Check, dir *evidence.AttemptDir, faults *injection) (problems []evidence.Problem, cut bool) {
 	deadline := c.test.Deadline.Std()
-	began := dir.Began()
-	until := began.Add(deadline)
+	until := time.Now().Add(deadline)
 	attemptCtx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	faultsDone := make(chan struct{})
 	b := &bench{
-		run: r, cell: c, dir: dir, began: began, until: until,
+		run: r, cell: c, dir: dir, began: dir.Began(), until: until,
 		faults: faultsDone, ended: attemptCtx.Done(), empty: make(chan struct{}),
 	}
 	var group sync.WaitGroup

@@ -12,10 +12,11 @@ import (
 	"github.com/rackproof/rackproof/evidence"
 )
 
-// capture keeps the output of the plan's capture commands on the usable nodes
-// of cells, as far as the journal has none: a process that died among them
-// left some out. A node on which the phase has run already has no start any
-// more. A command that fails is data; a disk that fails ends the run.
+// capture keeps the output of the plan's capture commands on the nodes of
+// cells, as far as the journal has none: a process that died among them left
+// some out. A node on which the phase has run already has no start any more,
+// and of one that cannot be used the journal has the reason. A command that
+// fails is data; a disk that fails ends the run.
 func (r *run) capture(ctx context.Context, phase, when string, cells []*cellState) error {
 	if len(r.plan.Captures.Commands) == 0 {
 		return nil
@@ -33,9 +34,7 @@ func (r *run) capture(ctx context.Context, phase, when string, cells []*cellStat
 			}
 		}
 	}
-	nodes := slices.DeleteFunc(r.plan.Fleet.NodeNames(), func(node string) bool {
-		return !in[node] || r.nodes.get(node).problem != nil
-	})
+	nodes := slices.DeleteFunc(r.plan.Fleet.NodeNames(), func(node string) bool { return !in[node] })
 	errs := make(map[string]*error, len(nodes))
 	for _, node := range nodes {
 		errs[node] = new(error)
@@ -53,8 +52,11 @@ func (r *run) captureNode(ctx context.Context, phase, when, node string) error {
 		if i < r.history.captured[captureOf{phase, when, node}] {
 			continue
 		}
-		if ctx.Err() != nil || len(argv) == 0 || r.nodes.get(node).problem != nil {
+		if ctx.Err() != nil {
 			return nil
+		}
+		if problem := r.nodes.get(node).problem; problem != nil {
+			return r.o.Store.SkipCaptures(phase, when, node, *problem)
 		}
 		name := strconv.Itoa(i+1) + "-" + path.Base(argv[0])
 		if err := r.captureOne(ctx, phase, when, node, name, argv); err != nil {

@@ -3,7 +3,6 @@ package runner
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/rackproof/rackproof/evidence"
 )
@@ -67,10 +66,7 @@ func readHistory(records []evidence.Record) history {
 		case evidence.EventPhaseEnd:
 			h.ended[record.Phase] = true
 		case evidence.EventCapture:
-			// captures/<phase>/<when>/<node>/<name>
-			if parts := strings.Split(record.Path, "/"); len(parts) == 5 {
-				h.captured[captureOf{record.Phase, parts[2], record.Node}]++
-			}
+			h.captured[captureOf{record.Phase, evidence.CaptureWhen(record.Path), record.Node}]++
 		case evidence.EventFaultOpen:
 			h.openFaults = append(h.openFaults, openFault{record: record})
 		case evidence.EventFaultClose:

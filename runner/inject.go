@@ -237,13 +237,14 @@ func newInjection(r *run, c *cellState, dir *evidence.AttemptDir) (*injection, e
 	return in, nil
 }
 
-// carry injects and undoes the faults at their times. It
+// carry injects and undoes the faults at their times, counted from now. It
 // returns when all are done; when ctx ends before, it undoes what is in effect
 // in reverse order and calls what was left out a problem.
 func (in *injection) carry(ctx context.Context) {
+	driven := time.Now()
 	var waiting, active []*pendingFault
 	for i, f := range in.cell.test.Faults {
-		waiting = append(waiting, &pendingFault{index: i, fault: f, due: in.began.Add(f.After.Std())})
+		waiting = append(waiting, &pendingFault{index: i, fault: f, due: driven.Add(f.After.Std())})
 	}
 	byDue := func(a, b *pendingFault) int { return a.due.Compare(b.due) }
 	slices.SortStableFunc(waiting, byDue)
@@ -360,7 +361,8 @@ func (in *injection) undo(ctx context.Context, p *pendingFault) {
 func (in *injection) event(p *pendingFault, node, event, cause string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	line := evidence.FaultEvent{Fault: p.index, Event: event, Time: in.run.o.Store.Now(), At: time.Since(in.began).Seconds(), Node: node, Error: cause}
+	now := time.Now()
+	line := evidence.FaultEvent{Fault: p.index, Event: event, Time: in.run.o.Store.Time(now), At: now.Sub(in.began).Seconds(), Node: node, Error: cause}
 	if err := writeLine(in.log, line); err != nil {
 		in.run.broken(fmt.Errorf("fault log of %s: %w", in.cell.cell.ID, err))
 	}

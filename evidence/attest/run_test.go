@@ -107,7 +107,7 @@ func sealedRun(t *testing.T, with change) string {
 	must(t, err)
 	zero := 0
 	must(t, step.Close(evidence.Exit{
-		Argv: []string{"copy"}, Class: evidence.ClassOK, Code: &zero, Start: attempt.Start(), End: attempt.Start(),
+		Argv: []string{"copy"}, Class: evidence.ClassOK, Code: &zero, Start: attempt.Began(), End: attempt.Began(),
 	}))
 	_, err = store.End(attempt, nil, false)
 	must(t, err)

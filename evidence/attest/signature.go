@@ -13,9 +13,9 @@ import (
 	"github.com/rackproof/rackproof/evidence"
 )
 
-// clockTolerance is how far ahead of the verifier's clock the signer's may
+// ClockTolerance is how far ahead of the verifier's clock the signer's may
 // have been.
-const clockTolerance = time.Hour
+const ClockTolerance = time.Hour
 
 const (
 	nextKey  = "add the operator's public key to the trust policy if you trust it, or ask who signed"
@@ -259,7 +259,7 @@ func (c *signatureCheck) checkTimes() {
 			Expected: "after " + stamp(p.Started), Actual: stamp(p.Finished), Next: nextUntrusted,
 		})
 	}
-	if p.Finished.After(c.at.Add(clockTolerance)) {
+	if p.Finished.After(c.at.Add(ClockTolerance)) {
 		c.fails.add(Failure{
 			Code: CodeTime, Path: evidence.SignaturePath, Message: "the run claims to have finished in the future",
 			Expected: "before " + stamp(c.at), Actual: stamp(p.Finished),

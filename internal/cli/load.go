@@ -69,10 +69,11 @@ type compiled struct {
 
 // named makes diagnostics name files as the user did. A loader knows names
 // below its folder alone, and two runbooks may have one name in two folders.
-// Files in given are named by the user already.
+// Files in given are named by the user already; what is no file, such as a
+// variable of the environment, has a name of its own.
 func named(diags hcl.Diagnostics, files map[string]*hcl.File, folder string, given []runbook.VarFile) (hcl.Diagnostics, map[string]*hcl.File) {
 	name := func(name string) string {
-		if slices.ContainsFunc(given, func(f runbook.VarFile) bool { return f.Name == name }) {
+		if _, file := files[name]; !file || slices.ContainsFunc(given, func(f runbook.VarFile) bool { return f.Name == name }) {
 			return name
 		}
 		return filepath.Join(folder, name)

@@ -159,8 +159,6 @@ func faulty(t *testing.T) string {
   threshold "rate" {`, 1)
 }
 
-// A test that breaks something passes only if it was broken: the tool's own
-// output looks the same where it was not.
 // damaged verifies a run of two cells of which one attempt does not agree with
 // the journal or with itself, although everything else was made to.
 func (r rig) damaged(t *testing.T, want string) {
@@ -242,6 +240,8 @@ func TestUndoIsThePlans(t *testing.T) {
 	damage{code: CodeFaultDiffers, path: evidence.JournalPath, level: attest.Attested}.check(t, r.verify(t, r.options()))
 }
 
+// A test that breaks something passes only if it was broken: the tool's own
+// output looks the same where it was not.
 func TestFaultsWereCarriedOut(t *testing.T) {
 	const log = "cells/rate/n01.r1/1/raw/faults.jsonl"
 	good := newRig(t, faulty(t), nil)

@@ -92,7 +92,7 @@ func (r rules) age() {
 	switch {
 	case ended == nil:
 		f.Message, f.Actual = "the run has no claimed end, so its age is not known", absent
-	case ended.After(r.o.At):
+	case ended.After(r.o.At.Add(attest.ClockTolerance)):
 		f.Message, f.Actual = "the run claims to end in the future", ended.Format(time.RFC3339)
 		f.Next = "compare the clocks of the runner and of this machine"
 	case r.o.At.Sub(r.oldest(*ended)) > limit:
