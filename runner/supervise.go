@@ -56,7 +56,7 @@ const superviseScript = `rp_w=$1 rp_d=$2 rp_g=$3 rp_n=$4 rp_k=$5; shift 5; ` +
 	`rp_m=; for rp_t; do case $rp_t in RACKPROOF_MARK=*) rp_m=$rp_t;; --) break;; esac; done; ` +
 	`rp_t=$PATH:/usr/bin:/bin; if PATH=$rp_t command -v setsid >/dev/null; then :; else ` +
 	`rp_say not-run setsid is not installed; exit 97; fi; ` +
-	`PATH=$rp_t setsid /bin/sh -c "$rp_w" rackproof-watch $$ "$rp_d" "$rp_g" "$rp_m" <&3 3<&- >/dev/null 2>&1 & ` +
+	`PATH=$rp_t setsid /bin/sh -c "$rp_w" rackproof-watch $$ "$rp_d" "$rp_g" "$rp_m" "$rp_k" <&3 3<&- >/dev/null 2>&1 & ` +
 	`exec 3<&-; trap - TERM; ` +
 	// The command's environment, then the command.
 	`until [ "$1" = -- ]; do export "$1"; shift; done; shift; ` +
@@ -80,7 +80,14 @@ const superviseScript = `rp_w=$1 rp_d=$2 rp_g=$3 rp_n=$4 rp_k=$5; shift 5; ` +
 
 // superviseWatch ends the command's group when standard input comes to its end
 // (the runner is gone, or has closed the session) or the deadline has passed.
-// Arguments: the group, the deadline, the grace.
+// Arguments: the group, the deadline, the grace, a text that only shows in a
+// list of processes, the nonce.
+//
+// A process that has left the group, as each job of fio does, would wait for
+// ever for a parent that was killed. So where the command was cut short,
+// whatever has its nonce in the environment is ended too, twice, for what was
+// forked meanwhile. What a command leaves that ended by itself, such as a
+// daemon that it started, goes on.
 //
 // It has a session of its own, so that it can ask whether anybody is left in
 // the group. sshd ends the input when the command has exited. What is still
@@ -93,14 +100,17 @@ const superviseWatch = `PATH=$PATH:/usr/bin:/bin; trap "" TERM; ` +
 	`rp_wait() { rp_i=$2; rp_now; rp_z=$rp_u; while [ "$rp_i" -gt 0 ] && kill -0 -$1; do ` +
 	`if sleep 0.1; then rp_i=$((rp_i - 1)); else sleep 1; rp_i=$((rp_i - 10)); fi; ` +
 	`rp_now; if [ -n "$rp_u" ]; then rp_i=$(($2 - (rp_u - rp_z) / 10)); fi; done; }; ` +
-	`rp_end() { kill -TERM -$1; rp_wait $1 $(($2 * 10)); kill -KILL -$1; kill -KILL -$$; }; ` +
+	`rp_k=$5; rp_sweep() { for rp_p in $(grep -lsF "` + nonceVariable + `=$rp_k" /proc/[0-9]*/environ); do ` +
+	`rp_p=${rp_p%/environ}; kill -KILL ${rp_p#/proc/}; done; }; ` +
+	`rp_end() { rp_c=; kill -0 $1 && rp_c=1; kill -TERM -$1; rp_wait $1 $(($2 * 10)); kill -KILL -$1; ` +
+	`if [ -n "$rp_c" ]; then rp_sweep; rp_sweep; fi; kill -KILL -$$; }; ` +
 	`if [ "$2" -gt 0 ]; then { exec </dev/null; sleep "$2"; rp_end $1 $3; } & fi; ` +
 	`while read -r rp_t; do :; done; ` +
 	`if kill -0 $1; then rp_end $1 $3; else rp_wait $1 25; rp_end $1 1; fi`
 
 // SuperviseDigest is the digest of the constant part of every supervised
 // command: the boot text, the script and the watcher, each on a line.
-const SuperviseDigest evidence.Digest = "sha256:559acc1773aceaa7f2cbae7e684c5f6a0a10a40a2348761d75e180949d3e6dc7"
+const SuperviseDigest evidence.Digest = "sha256:fce439672de872d33384d41b0a2b63dbe8be8d1314c2fb6c46409ced62f87948"
 
 // superviseSlack is how much later than the runner's clock the far side's own
 // deadline ends a command: only if the runner could not.
@@ -109,6 +119,10 @@ const superviseSlack = 5 * time.Second
 // maxExec is the longest exec string. Linux gives one argument of a program
 // 128 KiB (MAX_ARG_STRLEN), and the login shell gets it as one.
 const maxExec = 128<<10 - 1
+
+// nonceVariable is the environment variable with which a command, and all that
+// comes of it, bears the nonce of its supervision.
+const nonceVariable = "RACKPROOF_TASK"
 
 // scriptPrefix begins the names of the script's own variables.
 const scriptPrefix = "rp_"
@@ -164,9 +178,9 @@ func Supervise(t evidence.Task) (Supervised, error) {
 		Grace: Grace,
 		Stdin: int64(len(t.Stdin)),
 		Nonce: hex.EncodeToString(nonce[:]),
-		Env:   env,
 		Argv:  t.Argv,
 	}
+	s.Env = append(env, nonceVariable+"="+s.Nonce)
 	if t.Deadline > 0 {
 		s.Deadline = (t.Deadline + superviseSlack + time.Second - 1).Truncate(time.Second)
 	}

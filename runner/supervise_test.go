@@ -353,7 +353,7 @@ func TestParseSupervised(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := []string{"COLUMNS=200", "LANG=C", "LC_ALL=C", "NO_COLOR=1", "PATH=/a:/b", "TERM=dumb", "TZ=UTC", "X=y z", "RACKPROOF_MARK=m/1"}
+	env := []string{"COLUMNS=200", "LANG=C", "LC_ALL=C", "NO_COLOR=1", "PATH=/a:/b", "TERM=dumb", "TZ=UTC", "X=y z", "RACKPROOF_MARK=m/1", "RACKPROOF_TASK=" + s.Nonce}
 	if !slices.Equal(s.Env, env) {
 		t.Errorf("environment is %q, want %q", s.Env, env)
 	}

@@ -49,6 +49,7 @@ func Run(t *testing.T, h Harness) {
 		{"deadline", deadline},
 		{"deadline of a command that ignores TERM", deadlineIgnored},
 		{"deadline of the context", contextDeadline},
+		{"deadline of what has left the group", deadlineOfRunaways},
 		{"cancel", cancel},
 		{"cancelled before the start", cancelledBefore},
 		{"silence", silence},
@@ -269,7 +270,7 @@ func environment(t *testing.T, s *suite) {
 	if want := "C|dumb|1|UTC|r/c/1/step|a 'b' $c !\\|mine|\nno terminal\n"; r.out != want {
 		t.Errorf("environment is %q, want %q", r.out, want)
 	}
-	if want := []string{"COLUMNS", "LANG", "LC_ALL", "NO_COLOR", "ODD", "ODD2", "RACKPROOF_MARK", "TERM", "TZ"}; !slices.Equal(r.Env, want) {
+	if want := []string{"COLUMNS", "LANG", "LC_ALL", "NO_COLOR", "ODD", "ODD2", "RACKPROOF_MARK", "RACKPROOF_TASK", "TERM", "TZ"}; !slices.Equal(r.Env, want) {
 		t.Errorf("Exit.Env is %q, want %q", r.Env, want)
 	}
 }
@@ -328,6 +329,19 @@ func deadlineIgnored(t *testing.T, s *suite) {
 		t.Errorf("took %s, want at most %s", r.took, limit)
 	}
 	gone(2 * time.Second)
+}
+
+// deadlineOfRunaways: a program that puts its workers into sessions of their
+// own, and is killed before it can end them.
+func deadlineOfRunaways(t *testing.T, s *suite) {
+	task := s.task("sh", "-c", `trap "" TERM; setsid sleep 1000 & (setsid sh -c "sleep 1001; :" &) ; echo up; while :; do sleep 0.2; done`)
+	task.Deadline = time.Second
+	gone := mark(t, &task)
+	r := s.do(t, task)
+	if r.Class != evidence.ClassTimeout || r.out != "up\n" {
+		t.Errorf("class %s (%s), stdout %q", r.Class, r.Detail, r.out)
+	}
+	gone(3 * time.Second)
 }
 
 func contextDeadline(t *testing.T, s *suite) {
