@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -247,6 +248,18 @@ func TestConformanceServer(t *testing.T) {
 	}})
 }
 
+// sweep kills every process that bears the nonce, which is the last word of a
+// supervised command's environment.
+func sweep(nonce string) {
+	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, path := range environs {
+		environ, _ := os.ReadFile(path) // a process may have gone
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && bytes.Contains(environ, []byte(nonce+"\x00")) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
 // processes is a handler that runs real programs of this machine.
 func processes(ctx context.Context, c sshserver.Command, stdin io.Reader, stdout, stderr io.Writer) sshserver.Exit {
 	environ := append(os.Environ(), c.Env...)
@@ -324,6 +337,7 @@ func processes(ctx context.Context, c sshserver.Command, stdin io.Reader, stdout
 		case <-timer.C:
 		}
 		_ = syscall.Kill(group, syscall.SIGKILL)
+		sweep(c.Env[len(c.Env)-1])
 		<-exited
 	}
 	exit := sshserver.Exit{}
