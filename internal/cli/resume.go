@@ -94,7 +94,7 @@ func runResume(p *Process, cmd *cobra.Command, opts *resumeOptions) error {
 	}
 	s := &session{
 		p: p, ctx: cmd.Context(), store: store, kind: kind, reach: bundle.Inventory.Reach, retry: retry,
-		unsealed: bundle.Sealed, progress: newProgress(p, store.Plan(), opts.execute.json),
+		unsealed: bundle.Sealed, key: opts.key.key, progress: newProgress(p, store.Plan(), opts.execute.json),
 	}
 	s.progress.plan(store.Run(), opts.dir, store.Plan(), evidence.DigestOf(bundle.PlanBytes))
 	return s.finish(s.execute(cmd.Context(), p, opts.execute), signer)

@@ -157,6 +157,7 @@ type session struct {
 	kind     runner.Kind
 	retry    []evidence.Class
 	unsealed bool // the run was sealed before this process opened it again
+	key      string
 	progress *progress
 	stopper  *stopper
 }
@@ -186,7 +187,7 @@ func begin(p *Process, ctx context.Context, c *compiled, opts *runOptions) (*ses
 	if err != nil {
 		return nil, err
 	}
-	s := &session{p: p, ctx: ctx, store: store, kind: kind, reach: reach, progress: newProgress(p, c.plan, opts.execute.json)}
+	s := &session{p: p, ctx: ctx, store: store, kind: kind, reach: reach, key: opts.key.key, progress: newProgress(p, c.plan, opts.execute.json)}
 	inventory := evidence.Inventory{MediaType: evidence.MediaInventory, Minor: evidence.Minor, Executor: name, Reach: reach, Nodes: []evidence.NodeIdentity{}}
 	if err := store.WriteDocument(evidence.InventoryPath, inventory); err != nil {
 		return nil, errors.Join(err, store.Close())
@@ -234,7 +235,13 @@ func (s *session) finish(ran error, signer attest.Signer) (err error) {
 }
 
 // resume is the command that goes on with the run.
-func (s *session) resume() string { return resumeCommand(s.store.Plan(), s.store.Dir()) }
+func (s *session) resume() string {
+	command := resumeCommand(s.store.Plan(), s.store.Dir())
+	if s.key != "" {
+		command += " --key " + s.key
+	}
+	return command
+}
 
 // unfinished explains a run that ended before its end.
 func (s *session) unfinished(ran error) error {

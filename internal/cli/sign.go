@@ -3,11 +3,13 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackproof/rackproof/evidence"
+	"github.com/rackproof/rackproof/evidence/archive"
 	"github.com/rackproof/rackproof/evidence/attest"
 	"github.com/rackproof/rackproof/reports"
 )
@@ -99,6 +101,10 @@ func runSign(p *Process, cmd *cobra.Command, opts *signOptions) (err error) {
 	out.Line("key       %s", string(fingerprint))
 	if opts.out != "" {
 		out.Line("evidence  %s", opts.out)
+		return out.Err
+	}
+	if beside := filepath.Clean(opts.dir) + archive.Suffix; notThere(beside) != nil {
+		(&reports.Printer{W: p.Stderr}).Line("rackproof: warning: %s was packed before and does not hold this signature: pack it again with -o FILE", beside)
 	}
 	return out.Err
 }

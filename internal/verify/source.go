@@ -144,23 +144,27 @@ func Path(ctx context.Context, path string, o Options) (report *Report, err erro
 	if err != nil {
 		return nil, err
 	}
-	report.Stock = stock(path, source.temp != "", report.Signer)
+	report.Stock = stock(path, source.temp != "", report.Signer, o.Policy.Keys)
 	return report, nil
 }
 
-// stock are the commands that check the same bundle without this program. The
-// public key is the verifier's own file.
-func stock(path string, packed bool, signer attest.Signatory) []string {
-	key := "operator.pub"
-	if signer.Key != "" {
-		key = signer.Key + ".pub"
+// stock are the commands that check the same bundle without this program,
+// against the key of the verifier's own policy that signed it.
+func stock(path string, packed bool, signer attest.Signatory, keys []attest.Key) []string {
+	file, write := "operator.pub", []string(nil)
+	for _, key := range keys {
+		if key.Name == signer.Key {
+			file = key.Name + ".pub"
+			write = []string{"printf '%s\\n' '" + strings.Join(strings.Split(strings.TrimSpace(string(key.PEM)), "\n"), "' '") + "' > " + file}
+		}
 	}
 	if !packed {
-		return attest.StockCommands(path, key)
+		return append(write, attest.StockCommands(path, file)...)
 	}
 	const unpacked = "bundle"
 	quoted := "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
-	return append([]string{"mkdir " + unpacked + " && tar --zstd -xf " + quoted + " -C " + unpacked}, attest.StockCommands(unpacked, key)...)
+	unpack := "mkdir " + unpacked + " && tar --zstd -xf " + quoted + " -C " + unpacked
+	return append(append(write, unpack), attest.StockCommands(unpacked, file)...)
 }
 
 // refusal is the report of an archive that could not be read at all: the
