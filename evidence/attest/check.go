@@ -58,6 +58,10 @@ func (c *signatureCheck) checkFS(fsys fs.FS, bundle document, l lists) {
 	case bundle.err != nil:
 		c.refuse(CodeBundle, readProblem(bundle.err), nextUntrusted)
 	}
+	if l.unsealed() {
+		c.refuse(CodeManifest, "there is nothing that a signature could cover", nextUnsealed)
+		return
+	}
 	if err := l.manifest.err; err != nil {
 		c.fails.add(Failure{Code: CodeManifest, Path: evidence.ManifestPath, Message: readProblem(err), Next: nextUntrusted})
 	}

@@ -196,6 +196,17 @@ func TestSignRefuses(t *testing.T) {
 	}
 }
 
+// A run that has not ended lists no file, and no file of it is one too many.
+func TestUnsealedRunIsSaidOnce(t *testing.T) {
+	dir, _, policy := signedRun(t)
+	for _, name := range []string{evidence.ManifestPath, evidence.SumsPath, evidence.SignaturePath} {
+		must(t, os.Remove(filepath.Join(dir, name)))
+	}
+	result := checkDir(t, dir, policy)
+	wantStep(t, result.Steps[0], CodeManifest)
+	wantStep(t, result.Steps[1], CodeNoSignature, CodeManifest)
+}
+
 // The first attacks are on the files: swap, edit, add, remove, rename, link.
 func TestStep1FindsEveryChange(t *testing.T) {
 	original, _, policy := signedRun(t)

@@ -23,12 +23,18 @@ const (
 	nextExtra     = "remove it, or ask for the original: what is not listed is not signed"
 	nextRead      = "make it readable and verify again"
 	nextSeal      = "seal and sign the run: rackproof sign RUN"
+	nextUnsealed  = "go on with it: rackproof resume RUN; or seal it as it is: rackproof sign RUN --as-is --key KEY"
 )
 
 // checkFiles is step 1: every byte matches the manifest, SHA256SUMS and the
 // manifest agree, and nothing else is there.
 func checkFiles(fsys fs.FS, l lists) (StepResult, []string) {
 	c := fileCheck{fsys: fsys, listed: make(map[string]evidence.ManifestEntry), refused: make(map[string]bool)}
+	if l.unsealed() {
+		// Without a list every file would be one too many.
+		c.fails.add(Failure{Code: CodeManifest, Path: evidence.ManifestPath, Message: "the run is not sealed: nothing lists its files", Next: nextUnsealed})
+		return c.fails.result(1, "files", ""), nil
+	}
 	c.readManifest(l.manifest)
 	c.readSums(l.sums)
 	c.walk()

@@ -63,5 +63,11 @@ func readLists(fsys fs.FS) (l lists) {
 	return l
 }
 
+// unsealed reports whether neither list is there: a run that has not ended, not
+// one that was changed.
+func (l lists) unsealed() bool {
+	return errors.Is(l.manifest.err, fs.ErrNotExist) && errors.Is(l.sums.err, fs.ErrNotExist)
+}
+
 // err is why one of the lists is not there.
 func (l lists) err() error { return errors.Join(l.manifest.err, l.sums.err) }
