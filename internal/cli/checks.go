@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,6 +51,7 @@ type metricInfo struct {
 	Unit   string   `json:"unit"`
 	Level  string   `json:"level"`
 	Labels []string `json:"labels,omitempty"`
+	When   string   `json:"when,omitempty"` // the parameter that it needs, where the defaults do not give it
 	Doc    string   `json:"doc"`
 }
 
@@ -117,42 +119,94 @@ func firstSentence(doc string) string {
 	return doc
 }
 
-// describeCheck shows a check as it is with its parameters at their defaults.
+// describeCheck shows a check with every metric and fact that some value of
+// one parameter gives, those of the defaults first.
 func describeCheck(spec checks.Spec) checkInfo {
 	info := checkInfo{
 		Name: spec.Name, Version: spec.Version, Doc: spec.Doc, Scopes: spec.Scopes, Loads: spec.Loads, Hazard: spec.Hazard, Needs: spec.Needs,
 		Params: describeParams(spec.Params), Metrics: []metricInfo{}, Facts: []factInfo{},
 	}
-	params := defaults(spec.Params)
-	if spec.Metrics != nil {
-		for _, m := range spec.Metrics(params) {
-			var labels []string
-			for _, l := range m.Labels {
-				labels = append(labels, l.Name)
+	seen := make(map[string]bool)
+	for _, v := range variants(spec.Params) {
+		if spec.Metrics != nil {
+			for _, m := range spec.Metrics(v.params) {
+				if seen[m.Name] {
+					continue
+				}
+				seen[m.Name] = true
+				var labels []string
+				for _, l := range m.Labels {
+					labels = append(labels, l.Name)
+				}
+				info.Metrics = append(info.Metrics, metricInfo{Name: m.Name, Unit: m.Unit, Level: m.Level, Labels: labels, When: v.when, Doc: m.Doc})
 			}
-			info.Metrics = append(info.Metrics, metricInfo{Name: m.Name, Unit: m.Unit, Level: m.Level, Labels: labels, Doc: m.Doc})
 		}
-	}
-	if spec.Facts != nil {
-		for _, f := range spec.Facts(params) {
-			info.Facts = append(info.Facts, factInfo{Name: f.Name, Level: f.Level, Doc: f.Doc})
+		if spec.Facts != nil {
+			for _, f := range spec.Facts(v.params) {
+				if !seen[f.Name] {
+					seen[f.Name] = true
+					info.Facts = append(info.Facts, factInfo{Name: f.Name, Level: f.Level, Doc: f.Doc})
+				}
+			}
 		}
 	}
 	return info
 }
 
-func defaults(params []evidence.Param) json.RawMessage {
+// variant is the parameters of a check at their defaults, but for one.
+type variant struct {
+	params json.RawMessage
+	when   string // that one and its value; empty for the defaults
+}
+
+func variants(params []evidence.Param) []variant {
 	values := make(map[string]any)
 	for _, p := range params {
 		if p.Default != nil {
 			values[p.Name] = p.Default
 		}
 	}
+	all := []variant{{params: object(values)}}
+	for _, p := range params {
+		for _, value := range others(p) {
+			changed := maps.Clone(values)
+			changed[p.Name] = value
+			text, err := json.Marshal(value)
+			when := p.Name + " = " + string(text)
+			if err != nil || p.Type == evidence.ParamArgv || p.Type == evidence.ParamNumbers {
+				when = p.Name // any value, or any longer list
+			}
+			all = append(all, variant{object(changed), when})
+		}
+	}
+	return all
+}
+
+func object(values map[string]any) json.RawMessage {
 	text, err := json.Marshal(values)
 	if err != nil {
 		return json.RawMessage("{}")
 	}
 	return text
+}
+
+// others are values of a parameter that may make a check report something
+// else than its default does.
+func others(p evidence.Param) []any {
+	switch p.Type {
+	case evidence.ParamBool:
+		on, _ := p.Default.(bool)
+		return []any{!on}
+	case evidence.ParamNumbers:
+		return []any{[]int{1, 2}}
+	case evidence.ParamArgv:
+		return []any{[]string{"true"}}
+	}
+	var values []any
+	for _, word := range p.Enum {
+		values = append(values, word)
+	}
+	return values
 }
 
 func describeParams(params []evidence.Param) []paramInfo {
@@ -187,8 +241,15 @@ func (c checkInfo) show(out *reports.Printer) {
 	showParams(out, c.Params, "")
 	out.Line("")
 	out.Line("Metrics, for thresholds")
+	if len(c.Metrics) == 0 {
+		out.Line("  those that its parameters declare")
+	}
 	for _, m := range c.Metrics {
-		out.Line("  %s (%s, per %s%s)", m.Name, m.Unit, m.Level, labelList(m.Labels))
+		when := ""
+		if m.When != "" {
+			when = "; with " + m.When
+		}
+		out.Line("  %s (%s, per %s%s%s)", m.Name, m.Unit, m.Level, labelList(m.Labels), when)
 		out.Line("      %s", m.Doc)
 	}
 	if len(c.Facts) > 0 {
