@@ -51,13 +51,16 @@ func Results(p *Plan, records []Record, fsys fs.FS) []CellResult {
 type history struct {
 	cells map[string]*cellHistory
 	tests map[string]Test
+
+	// Of the journal as far as it was read.
+	resumed bool
+	running map[*attemptHistory]bool // begun by this process and not ended
 }
 
 type cellHistory struct {
 	attempts map[int]*attemptHistory
 	skipped  *Problem
 	running  int      // the attempt that began last and has not ended, while the journal is read
-	resumed  bool     // the run was, so far
 	faults   []string // in the sequence of the cell's records
 }
 
@@ -79,7 +82,10 @@ type attemptHistory struct {
 }
 
 func readHistory(p *Plan, records []Record) *history {
-	h := &history{cells: make(map[string]*cellHistory, len(p.Cells)), tests: make(map[string]Test, len(p.Tests))}
+	h := &history{
+		cells: make(map[string]*cellHistory, len(p.Cells)), tests: make(map[string]Test, len(p.Tests)),
+		running: make(map[*attemptHistory]bool),
+	}
 	for _, t := range p.Tests {
 		h.tests[t.Name] = t
 	}
@@ -88,9 +94,7 @@ func readHistory(p *Plan, records []Record) *history {
 	}
 	for _, r := range records {
 		if r.Event == EventResume || r.Event == EventReopen {
-			for _, c := range h.cells {
-				c.resume()
-			}
+			h.resume()
 			continue
 		}
 		c, found := h.cells[r.Cell]
@@ -99,9 +103,9 @@ func readHistory(p *Plan, records []Record) *history {
 		}
 		switch r.Event {
 		case EventAttemptStart:
-			c.start(r)
+			h.running[c.start(r, h.resumed)] = true
 		case EventAttemptEnd:
-			c.end(r)
+			delete(h.running, c.end(r))
 		case EventFaultOpen:
 			c.attempt(r.Attempt).open(r)
 		case EventFaultClose:
@@ -131,18 +135,20 @@ func (c *cellHistory) attempt(number int) *attemptHistory {
 	return a
 }
 
-// resume notes that another process goes on with the run.
-func (c *cellHistory) resume() {
-	c.resumed = true
-	if a := c.attempts[c.running]; a != nil {
+// resume notes that another process goes on with the run. It looks at what
+// runs and not at every cell: a journal may have a million resumes.
+func (h *history) resume() {
+	h.resumed = true
+	for a := range h.running {
 		a.outlived = true
 	}
+	clear(h.running)
 }
 
 // foundAgain is the reason of a start that a resume records late.
 const foundAgain = "found on the disk: its record was in a tail that was cut off"
 
-func (c *cellHistory) start(r Record) {
+func (c *cellHistory) start(r Record, resumed bool) *attemptHistory {
 	a := c.attempt(r.Attempt)
 	if a.begun {
 		c.fault("attempt %d starts twice in the journal", r.Attempt)
@@ -152,10 +158,11 @@ func (c *cellHistory) start(r Record) {
 	}
 	c.running = r.Attempt
 	a.begun, a.start = true, r.Time
-	a.foundAgain = c.resumed && r.Reason == foundAgain
+	a.foundAgain = resumed && r.Reason == foundAgain
+	return a
 }
 
-func (c *cellHistory) end(r Record) {
+func (c *cellHistory) end(r Record) *attemptHistory {
 	a := c.attempt(r.Attempt)
 	switch {
 	case !a.begun:
@@ -167,6 +174,7 @@ func (c *cellHistory) end(r Record) {
 	if c.running == r.Attempt {
 		c.running = 0
 	}
+	return a
 }
 
 // open notes a fault that was opened while the attempt ran.

@@ -205,6 +205,9 @@ func TestPlansThatCannotBeRun(t *testing.T) {
 		{"cell outside the fleet", func(b *bay) { b.plan.Cells[0].Nodes = "elsewhere" }, `node "elsewhere", which the fleet does not have`},
 		{"test without deadline", func(b *bay) { b.plan.Tests[0].Deadline = 0 }, "test one has no deadline"},
 		{"captures without deadline", func(b *bay) { b.plan.Captures.Commands = [][]string{{"snapshot"}} }, "captures have no deadline"},
+		{"capture without command", func(b *bay) {
+			b.plan.Captures = evidence.Captures{Commands: [][]string{{"snapshot"}, {}}, Deadline: evidence.Duration(time.Minute)}
+		}, "one of its captures has no command"},
 		{"no judge", func(b *bay) { b.set = func(o *Options) { o.Judge = nil } }, "judge are required"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

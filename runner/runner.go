@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -167,7 +168,7 @@ func newRun(o Options, events chan<- Progress, fail context.CancelCauseFunc) (*r
 	if err := r.checkVersions(); err != nil {
 		return nil, err
 	}
-	if err := r.checkDeadlines(); err != nil {
+	if err := r.checkPlan(); err != nil {
 		return nil, err
 	}
 	records := o.Store.Records()
@@ -200,9 +201,9 @@ func (r *run) checkVersions() error {
 	return nil
 }
 
-// checkDeadlines refuses a plan that leaves a deadline to whoever runs it:
-// everything that decides is in the plan.
-func (r *run) checkDeadlines() error {
+// checkPlan refuses a plan that leaves a deadline or a capture's command to
+// whoever runs it: everything that decides is in the plan.
+func (r *run) checkPlan() error {
 	for _, test := range r.plan.Tests {
 		if test.Deadline <= 0 {
 			return fmt.Errorf("plan: test %s has no deadline: make the plan again", test.Name)
@@ -210,6 +211,9 @@ func (r *run) checkDeadlines() error {
 	}
 	if len(r.plan.Captures.Commands) > 0 && r.plan.Captures.Deadline <= 0 {
 		return errors.New("plan: its captures have no deadline: make the plan again")
+	}
+	if slices.ContainsFunc(r.plan.Captures.Commands, func(argv []string) bool { return len(argv) == 0 }) {
+		return errors.New("plan: one of its captures has no command: make the plan again")
 	}
 	return nil
 }

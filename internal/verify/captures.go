@@ -51,18 +51,15 @@ func (l *ledger) accountForCaptures(s *step) {
 
 // nodesOfPhases are the nodes on which an attempt of each phase ended.
 func (l *ledger) nodesOfPhases() map[string][]string {
-	phases := l.phases()
-	sets := make(map[string]string, len(l.c.plan.Cells)) // folded, by cell
-	for _, cell := range l.c.plan.Cells {
-		sets[cell.ID] = cell.Nodes
-	}
+	tests, sets := l.c.testOf(), l.c.setOf()
 	nodes := make(map[string][]string)
 	for _, key := range l.attempts {
 		names, err := nodeset.Parse(sets[key.cell], nil)
-		if err != nil {
-			continue // said where the plan is read
+		t, known := tests[key.cell]
+		if err != nil || !known {
+			continue // said where the plan is read, and compiled again
 		}
-		nodes[phases[key.cell]] = append(nodes[phases[key.cell]], names...)
+		nodes[t.Phase] = append(nodes[t.Phase], names...)
 	}
 	for phase, list := range nodes {
 		slices.Sort(list)

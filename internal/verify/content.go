@@ -135,6 +135,31 @@ func journalFailure(err error) attest.Failure {
 	return f
 }
 
+// testOf is the test of each cell, by the cell's name; a cell of a test that
+// the plan does not have is not there.
+func (c *content) testOf() map[string]*evidence.Test {
+	byName := make(map[string]*evidence.Test, len(c.plan.Tests))
+	for i := range c.plan.Tests {
+		byName[c.plan.Tests[i].Name] = &c.plan.Tests[i]
+	}
+	byCell := make(map[string]*evidence.Test, len(c.plan.Cells))
+	for _, cell := range c.plan.Cells {
+		if t, known := byName[cell.Test]; known {
+			byCell[cell.ID] = t
+		}
+	}
+	return byCell
+}
+
+// setOf is the folded node set of each cell, by the cell's name.
+func (c *content) setOf() map[string]string {
+	sets := make(map[string]string, len(c.plan.Cells))
+	for _, cell := range c.plan.Cells {
+		sets[cell.ID] = cell.Nodes
+	}
+	return sets
+}
+
 // run is the run's id as the journal says it.
 func (c *content) run() string {
 	if len(c.records) == 0 {

@@ -13,14 +13,7 @@ import (
 // be mended, against the plan. That each fault was there at all is the judge's
 // business.
 func checkFaultRecords(c *content, known runbook.Known, s *step) {
-	tests := make(map[string]evidence.Test, len(c.plan.Tests))
-	for _, t := range c.plan.Tests {
-		tests[t.Name] = t
-	}
-	byCell := make(map[string]string, len(c.plan.Cells))
-	for _, cell := range c.plan.Cells {
-		byCell[cell.ID] = cell.Test
-	}
+	tests := c.testOf()
 	for i, r := range c.records {
 		if r.Event != evidence.EventFaultOpen {
 			continue
@@ -31,22 +24,26 @@ func checkFaultRecords(c *content, known runbook.Known, s *step) {
 				Expected: expected, Actual: actual, Next: resignedNext,
 			})
 		}
-		faults := tests[byCell[r.Cell]].Faults
+		t, planned := tests[r.Cell]
+		if !planned {
+			continue // that the plan has no such cell is said where the journal is read
+		}
+		faults := t.Faults
 		if r.FaultIndex < 0 || r.FaultIndex >= len(faults) {
 			fail(fmt.Sprintf("one of %d faults", len(faults)), fmt.Sprintf("fault %d", r.FaultIndex))
 			continue
 		}
-		planned := faults[r.FaultIndex]
-		if !slices.Contains(planned.Nodes, r.Node) {
-			fail(fmt.Sprintf("one of %q", planned.Nodes), r.Node)
+		fault := faults[r.FaultIndex]
+		if !slices.Contains(fault.Nodes, r.Node) {
+			fail(fmt.Sprintf("one of %q", fault.Nodes), r.Node)
 		}
 		for _, kind := range known.Faults {
-			if kind.Name != planned.Kind || kind.Commands == nil {
+			if kind.Name != fault.Kind || kind.Commands == nil {
 				continue // that the plan cannot be run is said where it is compiled
 			}
 			// The command may be another one in another build; that there is
 			// one may not.
-			_, undo, err := kind.Commands(planned)
+			_, undo, err := kind.Commands(fault)
 			if err == nil && len(undo) > 0 && len(r.Undo) == 0 {
 				fail("a command that undoes it", "none")
 			}

@@ -89,15 +89,15 @@ func newLedger(c *content) *ledger {
 }
 
 func (l *ledger) read(records []evidence.Record, s *step) {
-	phases := l.phases()
+	tests := l.c.testOf()
 	for i, r := range records {
 		at := fmt.Sprintf("%s:%d", evidence.JournalPath, i+1)
 		if r.Cell != "" && !l.planned[r.Cell] {
 			s.fail(attest.Failure{Code: CodeCellUnknown, Path: at, Message: "the plan has no cell " + r.Cell, Next: resignedNext})
 			continue
 		}
-		if phase, ok := phases[r.Cell]; ok && (r.Event == evidence.EventAttemptStart || r.Event == evidence.EventAttemptEnd) {
-			l.lastRun[phase] = i
+		if t, ok := tests[r.Cell]; ok && (r.Event == evidence.EventAttemptStart || r.Event == evidence.EventAttemptEnd) {
+			l.lastRun[t.Phase] = i
 		}
 		switch r.Event {
 		case evidence.EventGate:
@@ -143,19 +143,6 @@ type span struct{ start, next int }
 func (l *ledger) broken(key attemptKey) bool {
 	at, _ := slices.BinarySearch(l.breaks, l.spans[key].start)
 	return at < len(l.breaks) && l.breaks[at] < l.spans[key].next
-}
-
-// phases is the phase of each cell of the plan.
-func (l *ledger) phases() map[string]string {
-	byTest := make(map[string]string, len(l.c.plan.Tests))
-	for _, t := range l.c.plan.Tests {
-		byTest[t.Name] = t.Phase
-	}
-	byCell := make(map[string]string, len(l.c.plan.Cells))
-	for _, cell := range l.c.plan.Cells {
-		byCell[cell.ID] = byTest[cell.Test]
-	}
-	return byCell
 }
 
 // capture holds the files of one capture against the manifest.

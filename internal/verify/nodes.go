@@ -46,10 +46,7 @@ func (n *nodeCheck) readJournal() {
 	for _, node := range n.c.plan.Fleet.Nodes {
 		fleet[node.Name] = true
 	}
-	sets := make(map[string]string, len(n.c.plan.Cells)) // folded, by cell
-	for _, cell := range n.c.plan.Cells {
-		sets[cell.ID] = cell.Nodes
-	}
+	sets := n.c.setOf()
 	for i, r := range n.c.records {
 		at := fmt.Sprintf("%s:%d", evidence.JournalPath, i+1)
 		switch r.Event {

@@ -2,9 +2,11 @@ package executortest
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -38,24 +40,51 @@ func Watching(mark string) []string { return list(mark, true) }
 
 func list(mark string, watching bool) []string {
 	var found []string
+	for _, p := range Processes() {
+		if !bytes.Contains(p.Cmdline, []byte(mark)) && !bytes.Contains(p.Environ, []byte(mark)) {
+			continue
+		}
+		if bytes.Contains(p.Cmdline, []byte("rackproof-watch\x00")) != watching {
+			continue
+		}
+		name := strings.ReplaceAll(string(p.Cmdline), "\x00", " ")
+		found = append(found, fmt.Sprintf("%d: %s", p.PID, name[max(0, len(name)-80):]))
+	}
+	return found
+}
+
+// Process is a process of this machine. Cmdline and Environ are words that each
+// end in a zero byte; nil says that they could not be read.
+type Process struct {
+	PID     int
+	Cmdline []byte
+	Environ []byte
+}
+
+// Processes lists the processes of this machine.
+func Processes() []Process {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		return nil
 	}
+	var all []Process
 	for _, dir := range dirs {
-		// A process may go between two reads; then it is not left.
-		cmdline, _ := os.ReadFile(dir + "/cmdline")
-		environ, _ := os.ReadFile(dir + "/environ")
-		if !bytes.Contains(cmdline, []byte(mark)) && !bytes.Contains(environ, []byte(mark)) {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
 			continue
 		}
-		if bytes.Contains(cmdline, []byte("rackproof-watch\x00")) != watching {
-			continue
+		// A process may go between two reads. Its environment comes first: one
+		// that ends only then was there.
+		p := Process{PID: pid}
+		if environ, err := os.ReadFile(dir + "/environ"); err == nil {
+			p.Environ = environ
 		}
-		name := strings.ReplaceAll(string(cmdline), "\x00", " ")
-		found = append(found, filepath.Base(dir)+": "+name[max(0, len(name)-80):])
+		if cmdline, err := os.ReadFile(dir + "/cmdline"); err == nil {
+			p.Cmdline = cmdline
+		}
+		all = append(all, p)
 	}
-	return found
+	return all
 }
 
 // CheckLeaks fails the test if, at its very end, there are more goroutines or

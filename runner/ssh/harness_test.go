@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -251,11 +250,9 @@ func TestConformanceServer(t *testing.T) {
 // sweep kills every process that bears the nonce, which is the last word of a
 // supervised command's environment.
 func sweep(nonce string) {
-	environs, _ := filepath.Glob("/proc/[0-9]*/environ")
-	for _, path := range environs {
-		environ, _ := os.ReadFile(path) // a process may have gone
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && bytes.Contains(environ, []byte(nonce+"\x00")) {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+	for _, p := range executortest.Processes() {
+		if bytes.Contains(p.Environ, []byte(nonce+"\x00")) {
+			_ = syscall.Kill(p.PID, syscall.SIGKILL)
 		}
 	}
 }
