@@ -54,6 +54,8 @@ var rooms = map[string]room{
 	"runner/sshserver":    {floor: 4, ours: []string{"runner", "evidence"}, others: []string{xcrypto}},
 	"runner/executortest": {floor: 5, ours: []string{"runner", "evidence"}},
 	"runner/local":        {floor: 5, ours: []string{"runner", "evidence"}, others: []string{xsync}},
+	"runner/sim":          {floor: 5, ours: []string{"runner", "evidence", "runner/sshserver", "runner/sim/rack"}, others: []string{xcrypto}},
+	"runner/sim/rack":     {floor: 4},
 	"runner/ssh": {floor: 5, ours: []string{"runner", "evidence"}, others: []string{
 		xsync, xcrypto, "github.com/skeema/knownhosts", "github.com/kevinburke/ssh_config",
 	}},

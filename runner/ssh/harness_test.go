@@ -191,10 +191,7 @@ func serve(t *testing.T, c sshserver.Config) *fake {
 	if c.Handler == nil {
 		c.Handler = processes
 	}
-	c.Parse = func(line string) (sshserver.Command, error) {
-		s, err := runner.ParseSupervised(line)
-		return sshserver.Command{Argv: s.Argv, Env: s.Env, Stdin: s.Stdin, Deadline: s.Deadline, Grace: s.Grace, LinePrefix: s.LinePrefix()}, err
-	}
+	c.Parse = sshserver.ParseCommand
 	s, err := sshserver.Start(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)

@@ -63,6 +63,9 @@ type Config struct {
 	// MaxSessions of one connection; 0 means 10, as sshd has it.
 	MaxSessions int
 	Faults      Faults
+	// FaultsNow gives the faults of each new connection, in place of Faults;
+	// nil: those stay as they were set.
+	FaultsNow func() Faults
 }
 
 // Faults are what goes wrong, on every connection that begins after they were
@@ -203,6 +206,9 @@ func (s *Server) accept(ctx context.Context) {
 		f := s.faults
 		if s.faults.Refuse > 0 {
 			s.faults.Refuse--
+		}
+		if s.config.FaultsNow != nil {
+			f = s.config.FaultsNow()
 		}
 		s.mu.Unlock()
 		s.work.Go(func() {

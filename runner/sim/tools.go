@@ -1,0 +1,10 @@
+package sim
+
+// builtin lists the tools of this build by name.
+func builtin() map[string]Tool {
+	return map[string]Tool{
+		"cat": cat, "date": date, "echo": echo, "env": env, "flock": flock, "head": head,
+		"id": id, "mkdir": mkdir, "nice": nice, "rm": rm, "sleep": sleep, "stdbuf": stdbuf, "sudo": sudo, "tail": tail,
+		"tee": tee, "timeout": timeout, "true": succeed, "false": fail,
+	}
+}
