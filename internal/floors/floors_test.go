@@ -71,7 +71,7 @@ var rooms = map[string]room{
 
 	"internal/cli": {floor: 7, ours: []string{
 		"evidence", "evidence/archive", "evidence/attest", "thresholds", "reports", "checks",
-		"runner", "runner/local", "runner/ssh", "runbook", "internal/diag", "internal/verify",
+		"runner", "runner/local", "runner/sim", "runner/sim/rack", "runner/ssh", "runbook", "internal/diag", "internal/verify",
 	}, others: []string{hcl, "github.com/spf13/cobra", "golang.org/x/term", xsync}},
 
 	"cmd/rackproof":         {floor: 8, ours: []string{"internal/cli"}},
