@@ -3,21 +3,15 @@ package quickstart_test
 import (
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rackproof/rackproof/checks"
 	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/runbook"
 	"github.com/rackproof/rackproof/runner"
-	"github.com/rackproof/rackproof/runner/sim"
-	"github.com/rackproof/rackproof/runner/sim/rack"
 	"github.com/rackproof/rackproof/runner/ssh"
 	"github.com/rackproof/rackproof/thresholds"
 )
@@ -28,16 +22,21 @@ const speed = 30
 
 const hazard = "kills_service"
 
-// load compiles the example's runbook.
+// load compiles a runbook with the example's layout.
 func load(t testing.TB, text string, vars map[string]string) (*runbook.Runbook, *evidence.Plan) {
 	t.Helper()
-	dir := t.TempDir()
 	layout, err := os.ReadFile("layout.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string][]byte{"quickstart.runbook.hcl": []byte(text), "layout.csv": layout} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+	return loadWith(t, text, string(layout), vars)
+}
+
+func loadWith(t testing.TB, text, layout string, vars map[string]string) (*runbook.Runbook, *evidence.Plan) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, data := range map[string]string{"quickstart.runbook.hcl": text, "layout.csv": layout} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
