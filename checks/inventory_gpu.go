@@ -83,7 +83,7 @@ var gpuFacts = []FactSpec{
 	{Name: "gpu_pci", Level: "node", Doc: "Their PCI addresses, such as 0000:1b:00.0, likewise."},
 }
 
-// gpuLimit bounds the GPUs that a plan may expect in one node.
+// gpuLimit bounds the GPUs of one node, in a plan and in what a tool printed.
 const gpuLimit = 1024
 
 // expectedGPUs is how many GPUs each node is to have, by the slots or by the
@@ -250,6 +250,10 @@ func (n nodeInventory) gpuListing() (gpuListing, bool) {
 			count = printed
 		}
 	}
+	if len(rows) > gpuLimit {
+		n.report(n.node, out.step, evidence.ClassUnparsable, "nvidia-smi lists %d GPUs, and a node has at most %d here", len(rows), gpuLimit)
+		return gpuListing{}, false
+	}
 	named, all := float64(len(rows)), float64(len(rows)+len(table.lost))
 	switch {
 	case len(table.rows) == 0 && len(table.lost) == 0: // it says that there is none
@@ -265,11 +269,13 @@ func (n nodeInventory) gpuListing() (gpuListing, bool) {
 	return listing, true
 }
 
-// gpuFacts are the facts of all GPUs together.
+// gpuFacts are the facts of all GPUs that answer together.
 func (n nodeInventory) gpuFacts(l gpuListing) {
 	var rows []smiRow
 	for _, address := range l.addresses() {
-		rows = append(rows, l.rows[address])
+		if row := l.rows[address]; !row.lost() {
+			rows = append(rows, row)
+		}
 	}
 	// each has the field's text of every GPU, unless one of them shows none.
 	each := func(read func(smiRow) (string, string)) (values []string, missing, source string) {
@@ -309,13 +315,7 @@ func (n nodeInventory) gpuFacts(l gpuListing) {
 		slices.Sort(values)
 		n.add(fact, strings.Join(values, ","), missing, source)
 	}
-	answer := len(rows)
-	for _, row := range rows {
-		if row.lost() {
-			answer--
-		}
-	}
-	n.add("gpus", strconv.Itoa(answer), l.stop, l.source())
+	n.add("gpus", strconv.Itoa(len(rows)), l.stop, l.source())
 	one("gpu_model", field("name"))
 	one("gpu_memory_gib", func(row smiRow) (string, string) {
 		mib, missing := row.number("memory.total", "MiB")
@@ -372,6 +372,10 @@ func (n nodeInventory) gpuBus() (map[string]busGPU, bool) {
 			return nil, false
 		}
 		if match[2] == "0300" || match[2] == "0302" {
+			if len(found) == gpuLimit {
+				n.report(n.node, out.step, evidence.ClassUnparsable, "line %d is of more than %d GPUs", line, gpuLimit)
+				return nil, false
+			}
 			found[address] = busGPU{revision: match[3], line: line}
 		}
 	}
@@ -569,6 +573,9 @@ func (n nodeInventory) nvlinks(l gpuListing) (nvlinkListing, bool) {
 		for raw := range strings.Lines(string(stream.data)) {
 			number++
 			text := strings.TrimSpace(raw)
+			if len(remarks.lost) == gpuLimit {
+				return refuse(evidence.ClassUnparsable, "more than %d GPUs are lost", gpuLimit)
+			}
 			known, failure := remarks.remark(smiLine{stream: stream.name, line: number, text: text})
 			switch {
 			case failure != "":
@@ -577,8 +584,8 @@ func (n nodeInventory) nvlinks(l gpuListing) (nvlinkListing, bool) {
 				continue
 			}
 			if match := nvlinkGPUForm.FindStringSubmatch(text); match != nil {
-				if listing.sections[match[2]] != nil {
-					return refuse(evidence.ClassUnparsable, "line %d lists %s again", number, match[2])
+				if listing.sections[match[2]] != nil || len(listing.sections) == gpuLimit {
+					return refuse(evidence.ClassUnparsable, "line %d lists %s again, or too many GPUs", number, match[2])
 				}
 				last = &nvlinkSection{model: match[1], line: number}
 				listing.sections[match[2]] = last
