@@ -80,7 +80,7 @@ func (r kernelRecord) severe() bool {
 // "kern  :err   : [   12.345678] text". Since 2.39 the thread or the processor
 // may stand behind the time (CONFIG_PRINTK_CALLER).
 var recordForm = regexp.MustCompile(`^(kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|res[0-3]|local[0-7]|\d+) *:(emerg|alert|crit|err|warn|notice|info|debug) *: ` +
-	`(?:\[ *(\d{1,12}\.\d{1,9})\](?:\[ *[TC]\d+\])? ?)?(.*)$`)
+	`(?:\[ *(\d{1,12}\.\d{1,9})\](?: ?\[ *[TC]\d+\])? ?)?(.*)$`)
 
 // kernelRecords are the records of what dmesg -x printed; first is the number
 // of its first line. A line without facility and level continues the record
@@ -139,11 +139,12 @@ func (w kernelWindow) source() string { return w.out.at("%d-%d", w.begin, w.last
 // kernelWindow is the node's kernel log between the two marks. It is false,
 // and a problem says why, where one of the marks is not proven: what the
 // window holds then was logged between them, but is perhaps not all, so that
-// counts are lower bounds and zero is none.
-func (m *collector) kernelWindow(node string) (kernelWindow, bool) {
+// counts are lower bounds and zero is none. Rebooted says that the node is
+// known to have booted between them.
+func (m *collector) kernelWindow(node string, rebooted bool) (kernelWindow, bool) {
 	begin, begun := m.mark(markBeginStep, node)
 	end, ended := m.mark(markEndStep, node)
-	log, whole := m.kernelLog(node)
+	log, whole := m.kernelText(node)
 	if !begun && !ended {
 		return kernelWindow{out: log.out}, false
 	}
@@ -157,8 +158,9 @@ func (m *collector) kernelWindow(node string) (kernelWindow, bool) {
 		return log.between(from, to), whole
 	case from.found && !to.found:
 		return log.between(from, log.end()), false
-	case to.found && !from.found && begun && !log.fromBoot():
-		// What was in the ring before the begin mark was overwritten before it.
+	case to.found && !from.found && begun && (rebooted || !log.fromBoot()):
+		// The ring has overwritten what is older than the begin mark as well,
+		// or began anew behind it. One that still has the boot never took it.
 		return log.between(log.start(), to), false
 	}
 	return kernelWindow{out: log.out}, false
@@ -168,7 +170,7 @@ func (m *collector) kernelWindow(node string) (kernelWindow, bool) {
 // as kernelWindow.
 func (m *collector) kernelBoot(node string) (kernelWindow, bool) {
 	end, ended := m.mark(markEndStep, node)
-	log, whole := m.kernelLog(node)
+	log, whole := m.kernelText(node)
 	to := log.find(end, ended)
 	if whole && !log.fromBoot() {
 		m.report(node, kernelStep, evidence.ClassOutputCut, "the kernel log does not begin with the boot: its ring was overrun or cleared; log_buf_len= on the kernel's command line makes it longer")
@@ -183,18 +185,36 @@ func (m *collector) kernelBoot(node string) (kernelWindow, bool) {
 	return log.between(log.start(), to), whole && ended
 }
 
-// kernelLog is the whole lines of a kernel log.
-type kernelLog struct {
+// kernelText is the whole lines of a kernel log.
+type kernelText struct {
 	out  stepOutput
 	text string
 }
 
-// kernelLog is false where the log was not read to its proven end.
-func (m *collector) kernelLog(node string) (kernelLog, bool) {
-	out, ok := m.step(kernelStep, node)
+// refusedForm is what tee says of /dev/kmsg, and dmesg of the ring, to one who
+// is not root (dmesg with kernel.dmesg_restrict=1).
+var refusedForm = regexp.MustCompile(`(?m): (?:Permission denied|Operation not permitted)\r?$`)
+
+// rootStep is step for one that needs root.
+func (m *collector) rootStep(step, node string) (stepOutput, bool) {
+	out, ok := m.step(step, node, 0, 1)
+	switch {
+	case !ok || *out.exit.Code == 0:
+		return out, ok
+	case refusedForm.Match(out.stderr):
+		m.report(node, step, evidence.ClassSudoRefused, "the kernel log is root's: become = \"sudo\" in the executor's block%s", firstLine(out.stderr))
+	default:
+		m.report(node, step, evidence.ClassExit, "exit status 1, expected 0%s", firstLine(out.stderr))
+	}
+	return out, false
+}
+
+// kernelText is false where the log was not read to its proven end.
+func (m *collector) kernelText(node string) (kernelText, bool) {
+	out, ok := m.rootStep(kernelStep, node)
 	ok = ok && m.wholeLines(out, "stdout", out.stdout)
 	text := string(out.stdout)
-	return kernelLog{out, text[:strings.LastIndexByte(text, '\n')+1]}, ok
+	return kernelText{out, text[:strings.LastIndexByte(text, '\n')+1]}, ok
 }
 
 // logPlace is where a line of a kernel log stands, in bytes and by its number.
@@ -204,7 +224,7 @@ type logPlace struct {
 }
 
 // find is the one record that is the mark and nothing else.
-func (l kernelLog) find(mark string, known bool) logPlace {
+func (l kernelText) find(mark string, known bool) logPlace {
 	if !known {
 		return logPlace{}
 	}
@@ -221,13 +241,13 @@ func (l kernelLog) find(mark string, known bool) logPlace {
 	return logPlace{}
 }
 
-func (l kernelLog) start() logPlace { return logPlace{} }
+func (l kernelText) start() logPlace { return logPlace{} }
 
-func (l kernelLog) end() logPlace {
+func (l kernelText) end() logPlace {
 	return logPlace{start: len(l.text), end: len(l.text), line: strings.Count(l.text, "\n") + 1}
 }
 
-func (l kernelLog) between(from, to logPlace) kernelWindow {
+func (l kernelText) between(from, to logPlace) kernelWindow {
 	w := kernelWindow{out: l.out, text: l.text[from.end:to.start], first: from.line + 1, begin: from.line, last: to.line}
 	if !from.found {
 		w.begin = w.first
@@ -241,7 +261,7 @@ func (l kernelLog) between(from, to logPlace) kernelWindow {
 // fromBoot reports whether the log begins with the kernel's first words: the
 // clock stands at zero until after its banner (linux_banner, init/main.c), and
 // a few lines of the architecture may come first.
-func (l kernelLog) fromBoot() bool {
+func (l kernelText) fromBoot() bool {
 	for record := range kernelRecords(l.text, 1) {
 		switch {
 		case record.timed && record.at > 0:
@@ -257,7 +277,7 @@ var markForm = regexp.MustCompile(`^rackproof (mark-begin|mark-end) [0-9a-f]{16}
 
 // mark is the text of a mark, as tee repeated it.
 func (m *collector) mark(step, node string) (string, bool) {
-	out, ok := m.step(step, node)
+	out, ok := m.rootStep(step, node)
 	if !ok {
 		return "", false
 	}
@@ -271,7 +291,7 @@ func (m *collector) mark(step, node string) (string, bool) {
 // kernelErrors counts the records of the kernel itself with level err or worse
 // between the two marks.
 func (m *collector) kernelErrors(node string) (reading, bool) {
-	w, whole := m.kernelWindow(node)
+	w, whole := m.kernelWindow(node, false)
 	if !whole {
 		return reading{}, false
 	}
