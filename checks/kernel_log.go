@@ -340,15 +340,6 @@ func (m kernelMeasure) measureNode(node string) {
 	for record := range w.records() {
 		t.read(record)
 	}
-	for _, odd := range t.xids.odd {
-		m.report(node, kernelStep, evidence.ClassUnparsable, "line %d has no known form of a XID: %q", odd.line, token(odd.text))
-	}
-	if t.xids.full || len(t.links) == linkLimit {
-		m.report(node, kernelStep, evidence.ClassOutputCapped, "there are more than %d events, so that counts are lower bounds", eventLimit)
-		whole = false
-	}
-	whole = whole && len(t.xids.odd) == 0
-
 	found := nodeCounts{m, node, w, whole}
 	found.count("kernel_errors", evidence.Subject(node), nil, t.errors)
 	found.count("hardware_errors", evidence.Subject(node), nil, t.hardware)
@@ -356,7 +347,7 @@ func (m kernelMeasure) measureNode(node string) {
 		found.count("aer_errors", evidence.Subject(node), map[string]string{"severity": severity}, *t.aer[severity])
 	}
 	found.links(t.links)
-	found.xids(t.xids.events)
+	found.xids(t.xids)
 }
 
 func (t *kernelTallies) read(record kernelRecord) {
@@ -457,6 +448,10 @@ func (c nodeCounts) count(metric string, subject evidence.Subject, labels map[st
 
 // links counts lost links, for each NIC that the runbook names or for all.
 func (c nodeCounts) links(lines []linkLine) {
+	if len(lines) == linkLimit {
+		c.report(c.node, kernelStep, evidence.ClassOutputCapped, "there are %d lines of lost links or more, so that counts are lower bounds", linkLimit)
+		c.whole = false
+	}
 	if len(c.params.NICs) == 0 {
 		var all tally
 		for _, link := range lines {
@@ -489,7 +484,15 @@ func (c nodeCounts) links(lines []linkLine) {
 }
 
 // xids counts the events of GPUs and switches.
-func (c nodeCounts) xids(events []xidEvent) {
+func (c nodeCounts) xids(r xidReader) {
+	for _, odd := range r.odd {
+		c.report(c.node, kernelStep, evidence.ClassUnparsable, "line %d has no known form of a XID: %q", odd.line, token(odd.text))
+	}
+	if r.full {
+		c.report(c.node, kernelStep, evidence.ClassOutputCapped, "there are more than %d events of the driver, so that counts are lower bounds", eventLimit)
+	}
+	c.whole = c.whole && len(r.odd) == 0 && !r.full
+	events := r.events
 	found := nvidiaXids().severities(events, c.approved)
 	c.listXids(events, found)
 
