@@ -171,16 +171,19 @@ func (p kernelParams) metrics() []Metric {
 	if len(p.Codes) > 0 {
 		codes = []Label{{Name: "code", Values: append(slices.Clone(p.Codes), otherCodes)}}
 	}
-	const once = " Lines of one code and GPU within a second are one event."
+	const (
+		once   = " Lines of one code and GPU within a second are one event."
+		ofGPUs = once + " With gpus it is counted for each of them."
+	)
 	return []Metric{
-		count("xid_fatal", gpu, "XIDs of severity fail: the hardware has failed."+once),
-		count("xid_inconclusive", gpu, "XIDs of severity inconclusive: driver or firmware; reset, and test again."+once),
-		count("xid_review", gpu, "XIDs of severity review, which every unknown one has: somebody must look."+once),
-		count("xid_note", gpu, "XIDs of severity note, which go with another one."+once),
+		count("xid_fatal", gpu, "XIDs of severity fail: the hardware has failed."+ofGPUs),
+		count("xid_inconclusive", gpu, "XIDs of severity inconclusive: driver or firmware; reset, and test again."+ofGPUs),
+		count("xid_review", gpu, "XIDs of severity review, which every unknown one has: somebody must look."+ofGPUs),
+		count("xid_note", gpu, "XIDs of severity note, which go with another one."+ofGPUs),
 		count("xid_events", "node", "All XIDs, of every severity and whether or not their GPU is known."+once, codes...),
 		count("sxid_fatal", "node", "SXids (of NVLink switches) of severity fail."+once),
 		count("sxid_events", "node", "All SXids."+once),
-		count("link_down", nic, "Lines in which a network driver says that a link went down."),
+		count("link_down", nic, "Lines in which a network driver says that a link went down. With nics it is counted for each of them."),
 		count("kernel_errors", "node", "Lines that the kernel logged with level err or worse."),
 		count("hardware_errors", "node", "Lines of machine checks and of memory controllers (\"[Hardware Error]\", EDAC)."),
 		count("aer_errors", "node", "Errors of the PCI bus that Advanced Error Reporting logged.", Label{Name: "severity", Values: []string{aerCorrected, aerUncorrected}}),
