@@ -557,7 +557,7 @@ func (m gpuBurnMeasure) samples(node string, runs []gpuBurnRun, curve *gpuCurve)
 		}
 	}
 	total, failures, count := 0, 0, 0
-	var firstStart, lastEnd, seen float64
+	var firstStart, lastEnd, unseen float64
 	_, whole := m.probes(sampleStep, node, probeSlack(m.params.Sample.Std()), func(line int, p ProbeLine) {
 		total++
 		wrong, class := "", evidence.ClassUnmeasured
@@ -602,8 +602,10 @@ func (m gpuBurnMeasure) samples(node string, runs []gpuBurnRun, curve *gpuCurve)
 		stretch = before != nil
 		if !stretch {
 			elapsed = 0
+			if count > 1 {
+				unseen += p.Start - last.End
+			}
 		}
-		seen += elapsed
 		inside := slices.ContainsFunc(runs, func(r gpuBurnRun) bool { return p.Start >= r.from && p.End <= r.to })
 		coolest, hottest, watts := gauge{}, gauge{}, gauge{}
 		for i, g := range gpus {
@@ -668,7 +670,7 @@ func (m gpuBurnMeasure) samples(node string, runs []gpuBurnRun, curve *gpuCurve)
 		m.report(node, sampleStep, evidence.ClassUnmeasured, "there are %d samples, and load shows between two", count)
 		return
 	}
-	if m.covered(node, runs, firstStart, lastEnd, seen) {
+	if m.covered(node, runs, firstStart, lastEnd, unseen) {
 		m.underLoad(node, watch, spread, total)
 	}
 }
@@ -711,7 +713,7 @@ func (m gpuBurnMeasure) watched(node string, watch []gpuWatch, lines int) {
 // covered reports whether the samples show the whole burn. On a node under
 // full load a sample may take seconds, and the sampling goes on until the last
 // round has ended.
-func (m gpuBurnMeasure) covered(node string, runs []gpuBurnRun, first, last, seen float64) bool {
+func (m gpuBurnMeasure) covered(node string, runs []gpuBurnRun, first, last, unseen float64) bool {
 	from, to := runs[0].from-m.warm.Seconds(), runs[len(runs)-1].end
 	if runs[0].end == 0 || to == 0 {
 		return false // a step that was not run is reported
@@ -720,8 +722,8 @@ func (m gpuBurnMeasure) covered(node string, runs []gpuBurnRun, first, last, see
 		m.report(node, sampleStep, evidence.ClassUnmeasured, "the samples run from %.1f s to %.1f s and the burn from %.1f s to %.1f s: they do not cover it", first, last, from, to)
 		return false
 	}
-	if share := 100 * seen / (last - first); share < 90 {
-		m.report(node, sampleStep, evidence.ClassUnmeasured, "the samples have gaps: they show %.0f %% of the burn", share)
+	if unseen > 0.1*(last-first) {
+		m.report(node, sampleStep, evidence.ClassUnmeasured, "the samples have gaps of %.1f s in %.1f s", unseen, last-first)
 		return false
 	}
 	return true
