@@ -9,5 +9,6 @@ func Builtin() Catalog {
 		hostBurn{},
 		failover{},
 		gpuBurn{},
+		kernelLog{},
 	}
 }
