@@ -145,6 +145,7 @@ var requiredParams = map[string]map[string]any{
 	"inventory":   {"version": []any{map[string]any{"name": "fio", "argv": []string{"fio", "--version"}}}},
 	"storage_fio": {"path": "/mnt/pfs/a", "filesystem": "lustre", "clients": []int{1, 2}},
 	"host_burn":   {"kernel_log": true},
+	"gpu_burn":    {"kernel_log": true},
 	"failover": {"accepted": []string{"uname"}, "probe": map[string]any{
 		"period": "1s", "timeout": "10s", "write": []string{"put", "{record}"}, "read": []string{"get"}}},
 }

@@ -213,6 +213,11 @@ func (p gpuBurnParams) metrics() []Metric {
 		{Name: "series_gflops_min", Unit: "GFLOP/s", Level: "node", Labels: slice, Resolution: 1,
 			Doc: "The lowest rate of any GPU after the warm-up; no such measurement where none reported one." + sliced},
 	}
+	if p.KernelLog {
+		metrics = append(metrics, Metric{Name: "xid_events", Unit: "1", Level: "node", Accumulates: true, Resolution: 1,
+			Labels: []Label{{Name: "severity", Values: severityWords()}},
+			Doc:    "The XIDs and SXids that the NVIDIA driver logged between the marks, by what the built-in table says of them: fail is of hardware that has failed, and review is for somebody to look at. The check kernel_log tells them by GPU."})
+	}
 	return metrics
 }
 
@@ -350,6 +355,9 @@ func (gpuBurn) Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measurement, 
 		m.results(node, runs)
 		m.samples(node, runs, curve)
 		m.curve(node, curve)
+		if params.KernelLog {
+			m.kernel(node)
+		}
 	}
 	return m.result()
 }
@@ -762,6 +770,34 @@ func (m gpuBurnMeasure) curve(node string, c *gpuCurve) {
 				value:  line.value(p),
 				source: fmt.Sprintf("%s/stdout:%d-%d", evidence.StepDir(p.step, node), p.from, p.to),
 			})
+		}
+	}
+}
+
+// kernel counts the XIDs between the marks. Where the window is not whole,
+// what was found in it stands, and what was not found says nothing.
+func (m gpuBurnMeasure) kernel(node string) {
+	window, whole := m.kernelWindow(node, false)
+	whole = m.losses(window, nil) && whole
+	var xids xidReader
+	for record := range window.records() {
+		xids.read(record)
+	}
+	for _, odd := range xids.odd {
+		m.report(node, kernelStep, evidence.ClassUnparsable, "line %d has no known form of a XID: %q", odd.line, token(odd.text))
+		whole = false
+	}
+	if xids.full {
+		m.report(node, kernelStep, evidence.ClassOutputCapped, "there are more than %d XIDs, so that their count is a lower bound", eventLimit)
+		whole = false
+	}
+	counts := make(map[severity]int)
+	for _, s := range nvidiaXids().severities(xids.events, nil) {
+		counts[s]++
+	}
+	for _, s := range severities {
+		if whole || counts[s] > 0 {
+			m.number(evidence.Subject(node), "xid_events", map[string]string{"severity": string(s)}, reading{value: float64(counts[s]), source: window.source()})
 		}
 	}
 }
