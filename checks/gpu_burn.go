@@ -176,8 +176,10 @@ func (p gpuBurnParams) metrics() []Metric {
 	for _, r := range throttleReasons {
 		reasons = append(reasons, r.name)
 	}
-	slice := []Label{{Name: "slice"}} // as many as the burn is long
-	const sliced = " One for each slice of the test, named by the second in which it begins; at most 120. For a curve: a bound without at judges each slice that there is."
+	// Its values are not known before the run: a threshold without at judges
+	// every slice that there is, and wants one.
+	slice := []Label{{Name: "slice"}}
+	sliced := fmt.Sprintf(" One for each slice of the test, named by the second in which it begins; at most %d.", sliceLimit)
 	metrics := []Metric{
 		{Name: "hours_under_load", Unit: "h", Level: "node/gpu", Accumulates: true, Resolution: p.Sample.Std().Hours(),
 			Doc: "The time that the samples show the GPU's utilization at load_floor or above, by the runner's clock; a gap between samples does not count."},
@@ -535,168 +537,44 @@ func (m gpuBurnMeasure) results(node string, runs []gpuBurnRun) {
 	}
 }
 
-// gpuWatch is what the samples say of one GPU.
-type gpuWatch struct {
-	uuid, bus                      string
-	temperature, memoryTemperature gauge
-	power, clock                   gauge // after the warm-up
-	corrected, uncorrected         gauge
-	hours                          float64
-	throttled                      []float64 // seconds, by throttleReasons
-	reasons                        gauge     // of the field alone
-}
-
-// samples reduces the samples in one pass: a soak of days has a few hundred
-// thousand of them.
+// samples measures what the samples show.
 func (m gpuBurnMeasure) samples(node string, runs []gpuBurnRun, curve *gpuCurve) {
-	period := m.params.Sample.Std().Seconds()
-	watch := make([]gpuWatch, m.n)
-	for i := range watch {
-		watch[i].throttled = make([]float64, len(throttleReasons))
+	w := newGPUWatch(m.params, m.n, curve)
+	for _, run := range runs {
+		w.loads = append(w.loads, [2]float64{run.from, run.to})
 	}
-	var spread gauge
-	var before []gpuSample // of the sample before; nil where nobody looked since
-	var last ProbeLine
-	stretch := false // the sample before was not the first after a gap
-	var bad, lost *evidence.Problem
-	fail := func(at **evidence.Problem, class evidence.Class, format string, args ...any) {
-		if *at == nil {
-			*at = &evidence.Problem{Node: node, Step: sampleStep, Class: class, Detail: fmt.Sprintf(format, args...)}
-		}
-	}
-	total, failures, count := 0, 0, 0
-	var firstStart, lastEnd, unseen float64
-	_, whole := m.probes(sampleStep, node, probeSlack(m.params.Sample.Std()), func(line int, p ProbeLine) {
-		total++
-		wrong, class := "", evidence.ClassUnmeasured
-		var gpus []gpuSample
-		switch {
-		case p.Class != evidence.ClassOK:
-			wrong, class = token(p.Stderr), p.Class
-		case p.Code == nil || *p.Code != 0:
-			wrong, class = token(strings.TrimSpace(p.Stdout+p.Stderr)), evidence.ClassExit
-		default:
-			gpus, wrong = readGPUSample(p, m.params.Driver, m.n)
-		}
-		if wrong != "" {
-			failures++
-			fail(&lost, class, "sample %d: %s", p.N, wrong)
-			before = nil
-			return
-		}
-		if count++; count == 1 {
-			firstStart = p.Start
-			for i, g := range gpus {
-				watch[i].uuid, watch[i].bus = g.uuid, g.bus
-			}
-		}
-		lastEnd = p.End
-		// A reading is somewhere between its start and its end, so a stretch
-		// of them surely lasts from the end of the first to the start of the
-		// last.
-		var elapsed float64
-		if before != nil {
-			elapsed = p.Start - last.Start
-			stands := gpus[0].at.Equal(before[0].at)
-			if stands {
-				fail(&bad, evidence.ClassUnparsable, "sample %d has the timestamp of the one before: nvidia-smi repeats itself", p.N)
-			}
-			if stands || elapsed > 3*period+1 || gpus[0].at.Before(before[0].at) {
-				before = nil // nobody looked: it is neither load nor its absence
-			} else if !stretch {
-				elapsed = max(0, p.Start-last.End)
-			}
-		}
-		stretch = before != nil
-		if !stretch {
-			elapsed = 0
-			if count > 1 {
-				unseen += p.Start - last.End
-			}
-		}
-		inside := slices.ContainsFunc(runs, func(r gpuBurnRun) bool { return p.Start >= r.from && p.End <= r.to })
-		coolest, hottest, watts := gauge{}, gauge{}, gauge{}
-		for i, g := range gpus {
-			w := &watch[i]
-			if g.uuid != w.uuid || g.bus != w.bus {
-				fail(&bad, evidence.ClassInterrupted, "sample %d: GPU %d is %s and was %s", p.N, i, g.uuid, w.uuid)
-			}
-			w.temperature.add(g.temperature, line)
-			w.memoryTemperature.add(g.memoryTemperature, line)
-			w.corrected.add(g.corrected, line)
-			w.uncorrected.add(g.uncorrected, line)
-			w.reasons.add(reading{missing: g.reasonsMissing}, line)
-			for r, reason := range throttleReasons {
-				if g.reasons&reason.bit != 0 {
-					stood := elapsed
-					if !stretch {
-						stood = period // it was seen, so it was there for a while
-					}
-					w.throttled[r] += stood
-				}
-			}
-			if before != nil && loaded(g, m.params.LoadFloor) && loaded(before[i], m.params.LoadFloor) {
-				w.hours += elapsed / 3600
-			}
-			if inside {
-				w.power.add(g.power, line)
-				w.clock.add(g.clock, line)
-			}
-			coolest.add(g.temperature, line)
-			hottest.add(g.temperature, line)
-			watts.add(g.power, line)
-		}
-		if hottest.seen > 0 {
-			curve.temperature.add(p.Start, hottest.highest, sampleStep, line)
-		}
-		if watts.lost == 0 {
-			curve.power.add(p.Start, watts.sum, sampleStep, line)
-		}
-		if inside {
-			spread.add(reading{value: hottest.highest - coolest.lowest, missing: coolest.missing}, line)
-		}
-		before, last = gpus, p
-	})
-	if failures*100 > total && lost != nil {
+	_, whole := m.probes(sampleStep, node, probeSlack(m.params.Sample.Std()), w.add)
+	if f := w.lost; f != nil && w.failed*100 > w.total {
 		// A sample in a hundred may be lost: the clock of load stands still
 		// meanwhile. More, and nobody saw what the GPUs did.
-		lost.Detail += fmt.Sprintf("; %d of %d failed", failures, total)
-		m.problems = append(m.problems, lost)
+		m.report(node, sampleStep, f.class, "%s; %d of %d failed", f.detail, w.failed, w.total)
 		whole = false
 	}
-	if bad != nil {
-		m.problems = append(m.problems, bad)
+	if f := w.bad; f != nil {
+		m.report(node, sampleStep, f.class, "%s", f.detail)
 		whole = false
 	}
-	if count > 1 {
-		m.watched(node, watch, total)
+	if w.count > 1 {
+		m.grown(node, w)
 	}
-	if !whole {
-		return
+	switch {
+	case !whole:
+	case w.count < 2:
+		m.report(node, sampleStep, evidence.ClassUnmeasured, "there are %d samples, and load shows between two", w.count)
+	case m.covered(node, runs, w):
+		m.underLoad(node, w)
 	}
-	if count < 2 {
-		m.report(node, sampleStep, evidence.ClassUnmeasured, "there are %d samples, and load shows between two", count)
-		return
-	}
-	if m.covered(node, runs, firstStart, lastEnd, unseen) {
-		m.underLoad(node, watch, spread, total)
-	}
-}
-
-// loaded reports whether the GPU was seen busy.
-func loaded(g gpuSample, floor float64) bool {
-	return g.utilization.missing == "" && g.utilization.value >= floor
 }
 
 func (m gpuBurnMeasure) sampled(node, format string, args ...any) string {
 	return evidence.StepDir(sampleStep, node) + "/stdout:" + fmt.Sprintf(format, args...)
 }
 
-// watched measures what only grows: what was seen was there, in a list that
-// was cut as well.
-func (m gpuBurnMeasure) watched(node string, watch []gpuWatch, lines int) {
-	all := m.sampled(node, "1-%d", lines)
-	for i, w := range watch {
+// grown measures what only grows: what was seen was there, in a list that was
+// cut as well.
+func (m gpuBurnMeasure) grown(node string, watch *gpuWatch) {
+	all := m.sampled(node, "1-%d", watch.total)
+	for i, w := range watch.gpus {
 		subject := gpuSubject(node, i)
 		m.fact("gpu_uuid", string(subject), w.uuid, "", all)
 		m.fact("gpu_bus_id", string(subject), w.bus, "", all)
@@ -721,33 +599,34 @@ func (m gpuBurnMeasure) watched(node string, watch []gpuWatch, lines int) {
 // covered reports whether the samples show the whole burn. On a node under
 // full load a sample may take seconds, and the sampling goes on until the last
 // round has ended.
-func (m gpuBurnMeasure) covered(node string, runs []gpuBurnRun, first, last, unseen float64) bool {
+func (m gpuBurnMeasure) covered(node string, runs []gpuBurnRun, w *gpuWatch) bool {
 	from, to := runs[0].from-m.warm.Seconds(), runs[len(runs)-1].end
 	if runs[0].end == 0 || to == 0 {
 		return false // a step that was not run is reported
 	}
+	first, last := w.first, w.last.End
 	if reach := probeSlack(m.params.Sample.Std()).Seconds(); first > from+reach || last < to-2*reach {
 		m.report(node, sampleStep, evidence.ClassUnmeasured, "the samples run from %.1f s to %.1f s and the burn from %.1f s to %.1f s: they do not cover it", first, last, from, to)
 		return false
 	}
-	if unseen > 0.1*(last-first) {
-		m.report(node, sampleStep, evidence.ClassUnmeasured, "the samples have gaps of %.1f s in %.1f s", unseen, last-first)
+	if w.unseen > 0.1*(last-first) {
+		m.report(node, sampleStep, evidence.ClassUnmeasured, "the samples have gaps of %.1f s in %.1f s", w.unseen, last-first)
 		return false
 	}
 	return true
 }
 
 // underLoad measures what idle GPUs would blur.
-func (m gpuBurnMeasure) underLoad(node string, watch []gpuWatch, spread gauge, lines int) {
-	all := m.sampled(node, "1-%d", lines)
+func (m gpuBurnMeasure) underLoad(node string, watch *gpuWatch) {
+	all := m.sampled(node, "1-%d", watch.total)
 	place := func(line int) string {
 		if line == 0 {
 			return all
 		}
 		return m.sampled(node, "%d", line)
 	}
-	m.number(evidence.Subject(node), "temperature_spread", nil, spread.reading(spread.highest, place(spread.highestLine)))
-	for i, w := range watch {
+	m.number(evidence.Subject(node), "temperature_spread", nil, watch.spread.reading(watch.spread.highest, place(watch.spread.highestLine)))
+	for i, w := range watch.gpus {
 		subject := gpuSubject(node, i)
 		m.number(subject, "power_mean", nil, w.power.reading(w.power.sum/float64(max(1, w.power.seen)), all))
 		m.number(subject, "sm_clock_min", nil, w.clock.reading(w.clock.lowest, place(w.clock.lowestLine)))

@@ -2,9 +2,12 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rackproof/rackproof/evidence"
 )
 
 // The branches of the driver that brought a name of a field (nvidia-smi
@@ -146,6 +149,181 @@ func (g gauge) reading(value float64, source string) reading {
 		return reading{missing: "(no sample under load)", source: source}
 	}
 	return reading{value: value, source: source}
+}
+
+// gpuWatch reduces the samples of one node, which it is given in order, in one
+// pass: a soak of days has a few hundred thousand of them.
+type gpuWatch struct {
+	branch int
+	period float64      // between two samples, in seconds
+	floor  float64      // of the utilization of a GPU under load
+	loads  [][2]float64 // when the GPUs must be under load, in seconds since the attempt began
+	curve  *gpuCurve
+
+	gpus   []watchedGPU
+	spread gauge // between the hottest and the coolest, after the warm-up
+
+	total, failed, count int // samples; those that failed; those that are whole
+	first                float64
+	last                 ProbeLine   // the last whole one
+	before               []gpuSample // of it; nil where nobody looked since
+	stretch              bool        // it was not the first after a gap
+	unseen               float64     // seconds of gaps
+	lost, bad            *watchFlaw  // a sample that failed; one that cannot be
+}
+
+// watchedGPU is what the samples say of one GPU.
+type watchedGPU struct {
+	uuid, bus                      string
+	temperature, memoryTemperature gauge
+	power, clock                   gauge // after the warm-up
+	corrected, uncorrected         gauge
+	hours                          float64
+	reasons                        gauge     // whether the field was there
+	throttled                      []float64 // seconds, by throttleReasons
+}
+
+// watchFlaw is the first thing of a kind that is wrong with the samples.
+type watchFlaw struct {
+	class  evidence.Class
+	detail string
+}
+
+func newGPUWatch(p gpuBurnParams, n int, curve *gpuCurve) *gpuWatch {
+	w := &gpuWatch{branch: p.Driver, period: p.Sample.Std().Seconds(), floor: p.LoadFloor, curve: curve, gpus: make([]watchedGPU, n)}
+	for i := range w.gpus {
+		w.gpus[i].throttled = make([]float64, len(throttleReasons))
+	}
+	return w
+}
+
+func (w *gpuWatch) doubt(class evidence.Class, format string, args ...any) {
+	if w.bad == nil {
+		w.bad = &watchFlaw{class, fmt.Sprintf(format, args...)}
+	}
+}
+
+// add takes the next line of the probe.
+func (w *gpuWatch) add(line int, p ProbeLine) {
+	w.total++
+	gpus, flaw := w.read(p)
+	if flaw != nil {
+		if w.failed++; w.failed == 1 {
+			w.lost = flaw
+		}
+		w.before = nil
+		return
+	}
+	if w.count++; w.count == 1 {
+		w.first = p.Start
+		for i, g := range gpus {
+			w.gpus[i].uuid, w.gpus[i].bus = g.uuid, g.bus
+		}
+	}
+	elapsed := w.elapse(p, gpus[0].at)
+	inside := slices.ContainsFunc(w.loads, func(load [2]float64) bool { return p.Start >= load[0] && p.End <= load[1] })
+	for i, g := range gpus {
+		watched := &w.gpus[i]
+		if g.uuid != watched.uuid || g.bus != watched.bus {
+			w.doubt(evidence.ClassInterrupted, "sample %d: GPU %d is %s and was %s", p.N, i, g.uuid, watched.uuid)
+		}
+		watched.add(g, line)
+		if inside {
+			watched.power.add(g.power, line)
+			watched.clock.add(g.clock, line)
+		}
+		if w.stretch && g.loaded(w.floor) && w.before[i].loaded(w.floor) {
+			watched.hours += elapsed / 3600
+		}
+		for r, reason := range throttleReasons {
+			switch {
+			case g.reasons&reason.bit == 0:
+			case w.stretch:
+				watched.throttled[r] += elapsed
+			default:
+				watched.throttled[r] += w.period // it was seen, so it was there for a while
+			}
+		}
+	}
+	w.together(gpus, inside, p.Start, line)
+	w.before, w.last = gpus, p
+}
+
+// read reads a sample, or says why there is none.
+func (w *gpuWatch) read(p ProbeLine) ([]gpuSample, *watchFlaw) {
+	why, class := "", evidence.ClassUnmeasured
+	var gpus []gpuSample
+	switch {
+	case p.Class != evidence.ClassOK:
+		why, class = token(p.Stderr), p.Class
+	case p.Code == nil || *p.Code != 0:
+		why, class = token(strings.TrimSpace(p.Stdout+p.Stderr)), evidence.ClassExit
+	default:
+		gpus, why = readGPUSample(p, w.branch, len(w.gpus))
+	}
+	if why != "" {
+		return nil, &watchFlaw{class, fmt.Sprintf("sample %d: %s", p.N, why)}
+	}
+	return gpus, nil
+}
+
+// elapse is the time since the sample before, in seconds; zero after a gap. A
+// reading is somewhere between its start and its end, so a stretch of them
+// surely lasts from the end of the first to the start of the last.
+func (w *gpuWatch) elapse(p ProbeLine, at time.Time) float64 {
+	follows := w.stretch
+	w.stretch = false
+	if w.count == 1 {
+		return 0
+	}
+	elapsed := p.Start - w.last.Start
+	if w.before != nil {
+		stands := at.Equal(w.before[0].at)
+		if stands {
+			w.doubt(evidence.ClassUnparsable, "sample %d has the timestamp of the one before: nvidia-smi repeats itself", p.N)
+		}
+		// Otherwise nobody looked: it is neither load nor its absence.
+		w.stretch = !stands && elapsed <= 3*w.period+1 && !at.Before(w.before[0].at)
+	}
+	switch {
+	case !w.stretch:
+		w.unseen += p.Start - w.last.End
+		return 0
+	case !follows:
+		return p.Start - w.last.End
+	}
+	return elapsed
+}
+
+// loaded reports whether the GPU was seen busy.
+func (g gpuSample) loaded(floor float64) bool {
+	return g.utilization.missing == "" && g.utilization.value >= floor
+}
+
+func (w *watchedGPU) add(g gpuSample, line int) {
+	w.temperature.add(g.temperature, line)
+	w.memoryTemperature.add(g.memoryTemperature, line)
+	w.corrected.add(g.corrected, line)
+	w.uncorrected.add(g.uncorrected, line)
+	w.reasons.add(reading{missing: g.reasonsMissing}, line)
+}
+
+// together looks at all GPUs of one sample.
+func (w *gpuWatch) together(gpus []gpuSample, inside bool, at float64, line int) {
+	var temperature, power gauge
+	for _, g := range gpus {
+		temperature.add(g.temperature, line)
+		power.add(g.power, line)
+	}
+	if temperature.seen > 0 {
+		w.curve.temperature.add(at, temperature.highest, sampleStep, line)
+	}
+	if power.lost == 0 {
+		w.curve.power.add(at, power.sum, sampleStep, line)
+	}
+	if inside {
+		w.spread.add(reading{value: temperature.highest - temperature.lowest, missing: temperature.missing}, line)
+	}
 }
 
 // gpuCurve is how a node went through the test: at most 120 slices of equal

@@ -3,6 +3,9 @@ package checks
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/rackproof/rackproof/evidence"
 )
 
 func sampleText(rows ...string) string {
@@ -27,7 +30,7 @@ func TestReadGPUSample(t *testing.T) {
 		t.Errorf("GPU 0 is %+v", a)
 	}
 	if b.memoryTemperature.missing != "N/A" || b.power.missing != "[N/A]" || b.utilization.missing != "[Unknown Error]" ||
-		b.reasonsMissing != "[Not Supported]" || b.corrected.missing != "[N/A]" || loaded(b, 1) {
+		b.reasonsMissing != "[Not Supported]" || b.corrected.missing != "[N/A]" || b.loaded(1) {
 		t.Errorf("GPU 1 is %+v", b)
 	}
 }
@@ -118,5 +121,62 @@ func TestCurveIsShort(t *testing.T) {
 	c.power.add(4, 99, "samples", 5)
 	if p := c.power.points[1]; p.min != 10 || p.max != 20 || p.sum != 30 || p.from != 3 || p.to != 4 || p.count != 2 {
 		t.Errorf("the slice from 2 s is %+v", p)
+	}
+}
+
+// watchOf gives the watch of one GPU a sample at each of the seconds, which
+// takes 0.2 s, with the utilization that stands beside it.
+func watchOf(seconds []float64, load func(i int) string) *gpuWatch {
+	w := newGPUWatch(gpuBurnParams{Driver: 550, LoadFloor: 90, Sample: evidence.Duration(time.Second)}, 1, newGPUCurve(60))
+	for i, at := range seconds {
+		stamp := time.Date(2026, 11, 30, 10, 0, 0, 0, time.UTC).Add(time.Duration(at * float64(time.Second))).Format(gpuTimeForm)
+		row := strings.NewReplacer("2026/11/30 10:00:05.250", stamp, "100 %", load(i)).Replace(row0)
+		w.add(i+1, ProbeLine{N: i, Start: at, End: at + 0.2, Class: evidence.ClassOK, Code: new(int), Stdout: sampleText(row)})
+	}
+	return w
+}
+
+func TestLoadIsSeen(t *testing.T) {
+	busy := func(int) string { return "100 %" }
+	for _, test := range []struct {
+		name                      string
+		seconds                   []float64
+		load                      func(int) string
+		loaded, throttled, unseen float64 // seconds
+	}{
+		{"at once", []float64{0, 1, 2, 3}, busy, 2.8, 3.8, 0},
+		{"with a gap", []float64{0, 1, 2, 10, 11}, busy, 1.8 + 0.8, 2.8 + 1.8, 7.8},
+		{"idle in the middle", []float64{0, 1, 2, 3, 4}, func(i int) string { return map[bool]string{true: "12 %", false: "100 %"}[i == 2] }, 0.8 + 1, 4.8, 0},
+		{"not known", []float64{0, 1, 2}, func(int) string { return "[N/A]" }, 0, 2.8, 0},
+		{"one sample", []float64{5}, busy, 0, 1, 0},
+	} {
+		w := watchOf(test.seconds, test.load)
+		near := func(a, b float64) bool { return a > b-1e-9 && a < b+1e-9 }
+		if got := w.gpus[0].hours * 3600; !near(got, test.loaded) {
+			t.Errorf("%s: under load for %g s, want %g", test.name, got, test.loaded)
+		}
+		if got := w.gpus[0].throttled[0]; !near(got, test.throttled) { // row0 has the bit of hw_slowdown
+			t.Errorf("%s: throttled for %g s, want %g", test.name, got, test.throttled)
+		}
+		if !near(w.unseen, test.unseen) || w.bad != nil || w.failed > 0 {
+			t.Errorf("%s: %g s unseen, want %g; %v", test.name, w.unseen, test.unseen, w.bad)
+		}
+	}
+}
+
+func TestTimestampsMustGoOn(t *testing.T) {
+	w := watchOf([]float64{0, 1, 2, 3}, func(int) string { return "100 %" })
+	frozen := strings.Replace(row0, "10:00:05.250", "10:00:03.000", 1)
+	w.add(5, ProbeLine{N: 4, Start: 4, End: 4.2, Class: evidence.ClassOK, Code: new(int), Stdout: sampleText(frozen)})
+	if w.bad == nil || !strings.Contains(w.bad.detail, "sample 4 has the timestamp of the one before") {
+		t.Errorf("a timestamp that stands still is %v", w.bad)
+	}
+	// A clock that was set back tells nothing of the interval, and is no fault.
+	w = watchOf([]float64{0, 1, 2, 3}, func(int) string { return "100 %" })
+	before := w.gpus[0].hours
+	back := strings.Replace(row0, "10:00:05.250", "09:59:59.000", 1)
+	w.add(5, ProbeLine{N: 4, Start: 4, End: 4.2, Class: evidence.ClassOK, Code: new(int), Stdout: sampleText(back)})
+	if w.bad != nil || w.gpus[0].hours != before || w.unseen == 0 {
+		t.Errorf("after a clock that was set back it has %g h, %g s unseen, %v", w.gpus[0].hours, w.unseen, w.bad)
 	}
 }
