@@ -152,7 +152,7 @@ func Summarize(b *evidence.Bundle) (*Summary, error) {
 // headline says what limits the meaning of the verdict as a whole.
 func headline(b *evidence.Bundle) []string {
 	lines := []string{}
-	if b.Inventory != nil && slices.ContainsFunc(b.Inventory.Nodes, func(n evidence.NodeIdentity) bool { return n.Simulated }) {
+	if simulated(b) {
 		lines = append(lines, "simulated: nodes of this run are not real machines")
 	}
 	if b.Plan.SharedMachine {
@@ -171,6 +171,11 @@ func headline(b *evidence.Bundle) []string {
 		lines = append(lines, "not sealed: the run has not ended, and this verdict was derived just now")
 	}
 	return lines
+}
+
+// simulated reports whether a node of the run said that it is no real machine.
+func simulated(b *evidence.Bundle) bool {
+	return b.Inventory != nil && slices.ContainsFunc(b.Inventory.Nodes, func(n evidence.NodeIdentity) bool { return n.Simulated })
 }
 
 // openFaults are the records of the faults that were opened and not closed.
