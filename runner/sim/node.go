@@ -50,8 +50,9 @@ func NewNodes(r *rack.Rack, extra map[string]Tool) *Nodes {
 	for name, tool := range extra {
 		s.tools[name] = tool
 	}
+	shared := newTree(rack.MountPoint)
 	for _, n := range r.Nodes() {
-		s.files[n.Name] = newFiles(n)
+		s.files[n.Name] = newFiles(n, shared)
 	}
 	return s
 }
