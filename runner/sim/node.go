@@ -50,14 +50,29 @@ func NewNodes(r *rack.Rack, extra map[string]Tool) *Nodes {
 	for name, tool := range extra {
 		s.tools[name] = tool
 	}
+	shared := newTree(rack.MountPoint)
 	for _, n := range r.Nodes() {
-		s.files[n.Name] = newFiles(n)
+		s.files[n.Name] = newFiles(n, shared)
 	}
 	return s
 }
 
 // searchPath is where the node's programs are.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// holdsPrograms reports whether a directory is one of those.
+func holdsPrograms(dir string) bool { return slices.Contains(strings.Split(searchPath, ":"), dir) }
+
+// search is where the call's program is looked for.
+func (c *Call) search() string {
+	search := searchPath
+	for _, word := range c.Env {
+		if value, ok := strings.CutPrefix(word, "PATH="); ok {
+			search = value // the last one wins
+		}
+	}
+	return search
+}
 
 // Handler runs one command on the node named name.
 func (s *Nodes) Handler(name string) sshserver.Handler {
@@ -81,9 +96,13 @@ func (c *Call) run(ctx context.Context) sshserver.Exit {
 		return sshserver.Exit{NoStatus: true}
 	}
 	tool, ok := c.nodes.tools[path.Base(c.Argv[0])]
-	dir := path.Dir(c.Argv[0])
-	if !ok || strings.Contains(c.Argv[0], "/") && !slices.Contains(strings.Split(searchPath, ":"), dir) {
-		return sshserver.Exit{Refused: "tool-missing " + searchPath}
+	search := c.search()
+	dirs := strings.Split(search, ":")
+	if strings.Contains(c.Argv[0], "/") {
+		dirs = []string{path.Dir(c.Argv[0])}
+	}
+	if !ok || !slices.ContainsFunc(dirs, holdsPrograms) {
+		return sshserver.Exit{Refused: "tool-missing " + search}
 	}
 	return tool(ctx, c)
 }

@@ -6,5 +6,8 @@ func builtin() map[string]Tool {
 		"cat": cat, "date": date, "echo": echo, "env": env, "flock": flock, "head": head,
 		"id": id, "mkdir": mkdir, "nice": nice, "rm": rm, "sleep": sleep, "stdbuf": stdbuf, "sudo": sudo, "tail": tail,
 		"tee": tee, "timeout": timeout, "true": succeed, "false": fail,
+
+		"etcdctl": etcdctl, "find": find, "findmnt": findmnt, "fio": fio, "ip": ip, "lsblk": lsblk, "lscpu": lscpu,
+		"pgrep": pgrep, "pkill": pkill, "service": serviceTool, "stress-ng": stressNG, "systemctl": systemctl,
 	}
 }
