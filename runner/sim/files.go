@@ -45,7 +45,7 @@ const (
 )
 
 // generated are the files that the model writes, by path.
-var generated = map[string]func(n *rack.Node) string{
+var generated = withPortFiles(map[string]func(n *rack.Node) string{
 	"/etc/machine-id":                  func(n *rack.Node) string { return n.MachineID + "\n" },
 	"/proc/sys/kernel/random/boot_id":  func(n *rack.Node) string { return n.BootID + "\n" },
 	"/sys/class/dmi/id/product_serial": func(n *rack.Node) string { return n.Serial + "\n" },
@@ -70,7 +70,7 @@ var generated = map[string]func(n *rack.Node) string{
 	"/proc/driver/nvidia/version": func(n *rack.Node) string {
 		return "NVRM version: NVIDIA UNIX x86_64 Kernel Module  " + n.DriverVersion() + "  Fri May 31 09:35:42 UTC 2024\n"
 	},
-}
+})
 
 // hostCPUs is the number of logical CPUs of a node: two sockets of 56 cores
 // with two threads each, as a DGX H100 has them.

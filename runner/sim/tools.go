@@ -6,5 +6,7 @@ func builtin() map[string]Tool {
 		"cat": cat, "date": date, "echo": echo, "env": env, "flock": flock, "head": head,
 		"id": id, "mkdir": mkdir, "nice": nice, "rm": rm, "sleep": sleep, "stdbuf": stdbuf, "sudo": sudo, "tail": tail,
 		"tee": tee, "timeout": timeout, "true": succeed, "false": fail,
+
+		"dmesg": dmesg, "gpu_burn": gpuBurn, "ibstat": ibstat, "journalctl": journalctl, "lspci": lspci, "nvidia-smi": nvidiaSMI,
 	}
 }
