@@ -70,7 +70,7 @@ const (
 
 // generated are the files that the model writes, by path. One without content
 // is not there.
-var generated = map[string]func(n *rack.Node) string{
+var generated = withPortFiles(map[string]func(n *rack.Node) string{
 	"/etc/machine-id":                  func(n *rack.Node) string { return n.MachineID + "\n" },
 	"/proc/sys/kernel/random/boot_id":  func(n *rack.Node) string { return n.BootID + "\n" },
 	"/sys/class/dmi/id/product_serial": func(n *rack.Node) string { return n.Serial + "\n" },
@@ -98,7 +98,7 @@ var generated = map[string]func(n *rack.Node) string{
 	"/proc/driver/nvidia/version": func(n *rack.Node) string {
 		return "NVRM version: NVIDIA UNIX x86_64 Kernel Module  " + n.DriverVersion() + "  Fri May 31 09:35:42 UTC 2024\n"
 	},
-}
+})
 
 // tick is the unit of /proc/stat, a hundredth of a second (USER_HZ).
 const tick = 100

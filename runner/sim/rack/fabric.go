@@ -110,6 +110,7 @@ type Collective struct {
 	PerNode int // GPUs of each, from the first slot on
 	Bytes   int64
 	Element int64 // bytes of one element
+	Ring    bool  // without the switches' own reduction (NCCL_NVLS_ENABLE=0, NCCL_ALGO=Ring)
 }
 
 // CollectiveResult is what came of it.
@@ -171,7 +172,7 @@ func (r *Rack) AllReduce(c Collective, draw int) (CollectiveResult, error) {
 		result.Path = "Ring"
 		bus = rate / 8 * NICs * wireShare
 		latency = fleetLatency + 4e-6*math.Log2(float64(len(c.Nodes)))
-	case c.PerNode <= 4:
+	case c.PerNode <= 4 || c.Ring:
 		result.Path = "Ring"
 		bus = ringBus
 	}

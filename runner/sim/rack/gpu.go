@@ -24,10 +24,38 @@ const (
 	inlet         = 24.0  // °C, air
 	resistance    = 0.060 // °C per W from inlet to die
 	thermalTime   = 18.0  // s, until two thirds of a step
-	slowdownAt    = 87.0  // °C, hardware thermal slowdown begins
+	SlowdownAt    = 87.0  // °C, hardware thermal slowdown begins
 	slowdownUntil = 84.0  // °C, and ends
 	slowdownShare = 0.55  // of the clock that is left
 )
+
+// CUDAMemory is what CUDA sees of GPUMemory, in MiB: the driver keeps the rest
+// (memory.reserved of nvidia-smi).
+const CUDAMemory = GPUMemory - 479
+
+// Precision is the arithmetic of a matrix product.
+type Precision int
+
+// The precisions, as gpu_burn has them: single, single on tensor cores, and
+// double.
+const (
+	FP32 Precision = iota
+	TF32
+	FP64
+)
+
+// gemmRates are the operations a second that large products get on a healthy
+// GPU at full load: four fifths of the data sheet's 67, 495 and 67 TFLOP/s.
+var gemmRates = [...]float64{FP32: 53.6e12, TF32: 396e12, FP64: 53.6e12}
+
+// gemmLoads are how busy they keep a GPU, as LoadGPU counts it.
+var gemmLoads = [...]float64{FP32: 0.8, TF32: 1, FP64: 0.9}
+
+// Load is how busy products of the precision keep a GPU, as LoadGPU counts it.
+func (p Precision) Load() float64 { return gemmLoads[p] }
+
+// Gemm is the operations a second that products of the precision get.
+func (s GPUState) Gemm(p Precision) float64 { return gemmRates[p] * s.Pace }
 
 // Driver is the driver's version on every healthy node, OldDriver the one
 // that a node with driver skew has.
@@ -158,7 +186,7 @@ func (n *Node) settle(gpu int, now time.Time) {
 		target := inlet + r*power(share, clock)
 		h.celsius += (target - h.celsius) * (1 - math.Exp(-step/thermalTime))
 		switch {
-		case h.celsius >= slowdownAt:
+		case h.celsius >= SlowdownAt:
 			h.slow = true
 		case h.celsius < slowdownUntil:
 			h.slow = false

@@ -10,11 +10,12 @@ import (
 // KernelRelease is the kernel of every node.
 const KernelRelease = "5.15.0-113-generic"
 
-// KernelLine is one message of the kernel.
+// KernelLine is one message of the kernel's log.
 type KernelLine struct {
 	Time     time.Time
 	Priority int // 0 emerg to 7 debug
 	Text     string
+	User     bool // a program wrote it, by way of /dev/kmsg, and not the kernel
 }
 
 // Priorities of the kernel's messages.
@@ -29,7 +30,7 @@ const (
 func (n *Node) Log(priority int, text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.lines = append(n.lines, KernelLine{time.Now(), priority, text})
+	n.lines = append(n.lines, KernelLine{Time: time.Now(), Priority: priority, Text: text, User: true})
 }
 
 // KernelLog is the node's kernel log since boot: what was written to it, and
@@ -50,7 +51,7 @@ func (n *Node) KernelLog() []KernelLine {
 func (n *Node) bootLines() []KernelLine {
 	var lines []KernelLine
 	say := func(after time.Duration, priority int, format string, args ...any) {
-		lines = append(lines, KernelLine{n.Boot.Add(after), priority, fmt.Sprintf(format, args...)})
+		lines = append(lines, KernelLine{Time: n.Boot.Add(after), Priority: priority, Text: fmt.Sprintf(format, args...)})
 	}
 	say(0, PriorityNotice, "Linux version %s (buildd@lcy02-amd64-078) (gcc (Ubuntu 11.4.0-1ubuntu1~22.04) 11.4.0, GNU ld (GNU Binutils for Ubuntu) 2.38) #123-Ubuntu SMP", KernelRelease)
 	say(0, PriorityInfo, "DMI: rackproof simulated node, BIOS %s 04/01/2026", BIOS)
@@ -72,16 +73,22 @@ func (n *Node) faultLines(f OpenFault, now time.Time) []KernelLine {
 	case KindXID79:
 		bus := n.GPUs[slotOf(f.Part)].BusID
 		short, _, _ := strings.Cut(bus, ".")
-		say := func(text string) { lines = append(lines, KernelLine{f.Begin, PriorityErr, text}) }
+		say := func(text string) {
+			lines = append(lines, KernelLine{Time: f.Begin, Priority: PriorityErr, Text: text})
+		}
 		say(fmt.Sprintf("NVRM: Xid (PCI:%s): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", strings.ToLower(short)))
 		say(fmt.Sprintf("NVRM: GPU %s: GPU has fallen off the bus.", strings.ToLower(bus)))
 		say(fmt.Sprintf("NVRM: GPU %s: GPU serial number is %s.", strings.ToLower(bus), n.GPUs[slotOf(f.Part)].Serial))
 	case KindFlappingLink:
 		nic := n.NICs[nicOf(f.Part)]
+		say := func(at time.Time, what string) {
+			text := fmt.Sprintf("mlx5_core %s %s: Link %s", nic.BusID, nic.Netdev(), what)
+			lines = append(lines, KernelLine{Time: at, Priority: PriorityInfo, Text: text})
+		}
 		for _, down := range n.rack.flaps(f, now) {
-			lines = append(lines, KernelLine{down, PriorityInfo, fmt.Sprintf("mlx5_core %s %s: Link down", nic.BusID, nic.Netdev())})
+			say(down, "down")
 			if up := down.Add(n.rack.clock(flapDown)); !up.After(now) {
-				lines = append(lines, KernelLine{up, PriorityInfo, fmt.Sprintf("mlx5_core %s %s: Link up", nic.BusID, nic.Netdev())})
+				say(up, "up")
 			}
 		}
 	}

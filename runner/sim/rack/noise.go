@@ -20,6 +20,10 @@ func (r *Rack) draw(keys ...any) uint64 {
 	return z ^ z>>31
 }
 
+// Draw is 64 bits that depend on the seed and the keys alone, for what a tool
+// shows that has no physics: process ids, addresses, handles.
+func (r *Rack) Draw(keys ...any) uint64 { return r.draw(append([]any{"tool"}, keys...)...) }
+
 // noise is a number from -1 to 1, mostly near 0: the mean of four uniform
 // draws, stretched. It is bounded, so that a rack without a fault never comes
 // out faulty by chance.

@@ -110,7 +110,7 @@ func TestHotGPUIsSlowedDown(t *testing.T) {
 				}
 			}
 		}
-		if slowed < 10 || hottest < slowdownAt-1 || hottest > slowdownAt+4 {
+		if slowed < 10 || hottest < SlowdownAt-1 || hottest > SlowdownAt+4 {
 			t.Errorf("slowed down in %d of 120 s, at most %.1f °C", slowed, hottest)
 		}
 	})
