@@ -28,10 +28,10 @@ func (junit) Render(w io.Writer, b *evidence.Bundle) error {
 	if err != nil {
 		return err
 	}
-	doc := junitDocument{Name: printable(s.Runbook.Name), Suites: []*junitSuite{acceptanceSuite(b, s)}}
-	found, spans := findingsByThreshold(b.Verdict.Findings), cellSpans(b.Records)
+	doc := junitDocument{Name: xmlText(s.Runbook.Name), Suites: []*junitSuite{acceptanceSuite(b, s)}}
+	found, periods := findingsByThreshold(b.Verdict.Findings), cellPeriods(b.Records)
 	for i, t := range s.Tests {
-		doc.Suites = append(doc.Suites, testSuite(b, b.Plan.Tests[i], t, found, spans))
+		doc.Suites = append(doc.Suites, testSuite(b, b.Plan.Tests[i], t, found, periods))
 	}
 	for _, suite := range doc.Suites {
 		suite.count()
@@ -53,15 +53,15 @@ func (junit) Render(w io.Writer, b *evidence.Bundle) error {
 // passes is one case, and so is what is left of the rest.
 const maxCases = 1000
 
-// printable is an attribute of foreign text. XML 1.0 has no way to write most
+// xmlText is an attribute of foreign text. XML 1.0 has no way to write most
 // control characters, not even as a reference.
-type printable string
+type xmlText string
 
-func (p printable) MarshalXMLAttr(name xml.Name) (xml.Attr, error) {
+func (p xmlText) MarshalXMLAttr(name xml.Name) (xml.Attr, error) {
 	return xml.Attr{Name: name, Value: Printable(string(p))}, nil
 }
 
-// seconds is a span of time as an attribute.
+// seconds is a period of time as an attribute.
 type seconds time.Duration
 
 func (s seconds) MarshalXMLAttr(name xml.Name) (xml.Attr, error) {
@@ -69,18 +69,18 @@ func (s seconds) MarshalXMLAttr(name xml.Name) (xml.Attr, error) {
 }
 
 type junitDocument struct {
-	XMLName  xml.Name  `xml:"testsuites"`
-	Name     printable `xml:"name,attr"`
-	Tests    int       `xml:"tests,attr"`
-	Failures int       `xml:"failures,attr"`
-	Errors   int       `xml:"errors,attr"`
-	Time     seconds   `xml:"time,attr"`
+	XMLName  xml.Name `xml:"testsuites"`
+	Name     xmlText  `xml:"name,attr"`
+	Tests    int      `xml:"tests,attr"`
+	Failures int      `xml:"failures,attr"`
+	Errors   int      `xml:"errors,attr"`
+	Time     seconds  `xml:"time,attr"`
 	Suites   []*junitSuite
 }
 
 type junitSuite struct {
 	XMLName    xml.Name        `xml:"testsuite"`
-	Name       printable       `xml:"name,attr"`
+	Name       xmlText         `xml:"name,attr"`
 	Tests      int             `xml:"tests,attr"`
 	Failures   int             `xml:"failures,attr"`
 	Errors     int             `xml:"errors,attr"`
@@ -92,13 +92,13 @@ type junitSuite struct {
 }
 
 type junitProperty struct {
-	Name  printable `xml:"name,attr"`
-	Value printable `xml:"value,attr"`
+	Name  xmlText `xml:"name,attr"`
+	Value xmlText `xml:"value,attr"`
 }
 
 type junitCase struct {
-	Class   printable  `xml:"classname,attr"`
-	Name    printable  `xml:"name,attr"`
+	Class   xmlText    `xml:"classname,attr"`
+	Name    xmlText    `xml:"name,attr"`
 	Time    seconds    `xml:"time,attr"`
 	Failure *junitOpen `xml:"failure"`
 	Error   *junitOpen `xml:"error"`
@@ -130,12 +130,12 @@ func (o *junitOpen) MarshalXML(e *xml.Encoder, start xml.StartElement) error {
 }
 
 func (s *junitSuite) property(name, value string) {
-	s.Properties = append(s.Properties, junitProperty{printable(name), printable(value)})
+	s.Properties = append(s.Properties, junitProperty{xmlText(name), xmlText(value)})
 }
 
 // add adds a case. Only a pass is green, and only a fail is the rack's.
 func (s *junitSuite) add(class, name string, outcome evidence.Outcome, open junitOpen) {
-	c := junitCase{Class: printable(class), Name: printable(name)}
+	c := junitCase{Class: xmlText(class), Name: xmlText(name)}
 	if open.kind == "" {
 		open.kind = evidence.Worst(outcome).String()
 	}
@@ -170,7 +170,7 @@ func (s *junitSuite) count() {
 func acceptanceSuite(b *evidence.Bundle, s *Summary) *junitSuite {
 	suite := &junitSuite{Name: "acceptance"}
 	if s.Started != nil && s.Ended != nil {
-		suite.spanOf(*s.Started, *s.Ended)
+		suite.lasted(*s.Started, *s.Ended)
 	}
 	yes := func(is bool) string { return word(is, "true", "false") }
 	suite.property("run", s.Run)
@@ -178,7 +178,7 @@ func acceptanceSuite(b *evidence.Bundle, s *Summary) *junitSuite {
 	suite.property("verified", "false: "+s.HowTo)
 	suite.property("sealed", yes(s.Sealed))
 	suite.property("signed", yes(s.Signed))
-	suite.property("simulated", yes(simulated(b)))
+	suite.property("simulated", yes(simulated(b) > 0))
 	suite.property("shared machine", yes(b.Plan.SharedMachine))
 	suite.property("narrowed", strings.Join(b.Plan.Narrowed, " "))
 	suite.property("off contract", strings.Join(b.Plan.OffContract(), " "))
@@ -224,8 +224,8 @@ func acceptanceSuite(b *evidence.Bundle, s *Summary) *junitSuite {
 
 // testSuite is one test. At least one case of it is red where the test is no
 // pass, whatever the reason.
-func testSuite(b *evidence.Bundle, t evidence.Test, row Test, found map[thresholdKey][]evidence.Finding, spans map[string]span) *junitSuite {
-	suite := &junitSuite{Name: printable(t.Name)}
+func testSuite(b *evidence.Bundle, t evidence.Test, row Test, found map[thresholdKey][]evidence.Finding, periods map[string]period) *junitSuite {
+	suite := &junitSuite{Name: xmlText(t.Name)}
 	class := b.Plan.Name + "." + t.Name
 	suite.property("phase", t.Phase)
 	suite.property("owner", t.Owner)
@@ -235,14 +235,14 @@ func testSuite(b *evidence.Bundle, t evidence.Test, row Test, found map[threshol
 	suite.property("check", fmt.Sprintf("%s version %d", t.Check, t.CheckVersion))
 	suite.property("cells", fmt.Sprintf("%d of %d pass", row.Passed, row.Cells))
 	testOf := make(map[string]bool)
-	var all span
+	var all period
 	for _, c := range b.Plan.Cells {
 		if c.Test == t.Name {
 			testOf[c.ID] = true
-			all = all.join(spans[c.ID])
+			all = all.join(periods[c.ID])
 		}
 	}
-	suite.spanOf(all.start, all.end)
+	suite.lasted(all.start, all.end)
 	for _, threshold := range t.Thresholds {
 		suite.findings(b.Plan, class, threshold, found[thresholdKey{t.Name, threshold.Name}])
 	}
@@ -253,7 +253,7 @@ func testSuite(b *evidence.Bundle, t evidence.Test, row Test, found map[threshol
 		// A cell that was not measured is no miss of the rack, whatever hit it.
 		suite.add(class, "cell "+c.Cell, evidence.Inconclusive, junitOpen{message: c.Problem.Error(), kind: string(c.Problem.Class), lines: []string{cellText(c)}})
 		last := &suite.Cases[len(suite.Cases)-1]
-		last.Time = seconds(spans[c.Cell].end.Sub(spans[c.Cell].start))
+		last.Time = seconds(periods[c.Cell].end.Sub(periods[c.Cell].start))
 	}
 	if len(t.Thresholds) == 0 || row.Outcome != evidence.Pass && !suite.red() {
 		outcome := evidence.Worst(evidence.Inconclusive, row.Outcome)
@@ -287,8 +287,9 @@ func (s *junitSuite) findings(p *evidence.Plan, class string, t evidence.Thresho
 			findings = findings[:maxCases]
 		}
 	}
+	at := places(p)
 	for _, f := range findings {
-		point := openPoint(p, f)
+		point := openPoint(p, at, f)
 		message := fmt.Sprintf("observed %s, limit %s", point.observed(), point.limit())
 		if f.Reason != "" {
 			message = f.Reason + ": " + message
@@ -304,7 +305,7 @@ func (o OpenPoint) lines() []string {
 		fmt.Sprintf("observed %s, limit %s, margin %s", o.observed(), o.limit(), o.margin()),
 	}
 	for _, line := range []struct{ word, text string }{
-		{"reason", o.reason()}, {"node", o.Node}, {"source", o.Source}, {"basis", o.Basis}, {"owner", o.Owner},
+		{"reason", o.reason()}, {"node", o.Node}, {"place", o.Place}, {"source", o.Source}, {"basis", o.Basis}, {"owner", o.Owner},
 	} {
 		if line.text != "" {
 			lines = append(lines, line.word+" "+line.text)
@@ -313,10 +314,10 @@ func (o OpenPoint) lines() []string {
 	return lines
 }
 
-// span is when something began and ended, by the runner's clock.
-type span struct{ start, end time.Time }
+// period is when something began and ended, by the runner's clock.
+type period struct{ start, end time.Time }
 
-func (s span) join(other span) span {
+func (s period) join(other period) period {
 	if s.start.IsZero() {
 		return other
 	}
@@ -329,19 +330,19 @@ func (s span) join(other span) span {
 	return s
 }
 
-// cellSpans are from the first to the last record of each cell's attempts.
-func cellSpans(records []evidence.Record) map[string]span {
-	spans := make(map[string]span)
+// cellPeriods are from the first to the last record of each cell's attempts.
+func cellPeriods(records []evidence.Record) map[string]period {
+	periods := make(map[string]period)
 	for _, r := range records {
 		if r.Event == evidence.EventAttemptStart || r.Event == evidence.EventAttemptEnd {
-			spans[r.Cell] = spans[r.Cell].join(span{r.Time, r.Time})
+			periods[r.Cell] = periods[r.Cell].join(period{r.Time, r.Time})
 		}
 	}
-	return spans
+	return periods
 }
 
 // spanOf dates the suite. The schema of Ant has no place for a zone: it is UTC.
-func (s *junitSuite) spanOf(start, end time.Time) {
+func (s *junitSuite) lasted(start, end time.Time) {
 	if start.IsZero() {
 		return
 	}

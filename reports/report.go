@@ -23,6 +23,7 @@ func Formats() []Format {
 	return []Format{
 		text{},
 		document{},
+		html{},
 		junit{},
 		markdown{},
 	}
