@@ -53,10 +53,13 @@ var (
 	rankLabel    = regexp.MustCompile(`^(?: *(\d+): |\[(\d+)\] )`)
 	labelledHash = regexp.MustCompile(`(?m)^(?: *\d+: |\[\d+\] ) *#`)
 
-	// A line of NCCL's log: its host (whatever is glued before it), process and
+	// A line of NCCL's log has logWord in it: its host (whatever is glued before it), process and
 	// thread, device, and from where it comes (src/debug.cc, 2.4 to 2.28).
 	ncclLogLine = regexp.MustCompile(`(?:\[\d{4}-\d\d-\d\d[ T][\d:.]+\] )?([A-Za-z0-9_.-]*):\d+:\d+ \[\d+\] (?:NCCL INFO |\S+:\d+ (?:\([^()]*\) )?NCCL WARN |[\d.]+ \S+:\d+ NCCL TRACE |NCCL WARN )`)
 )
+
+// logWord is in every line of NCCL's log.
+const logWord = " NCCL "
 
 // ncclStreams takes raw output apart. The streams are in the order of their
 // first bytes.
@@ -69,9 +72,9 @@ func ncclStreams(raw []byte) []ncclStream {
 	pieces = withoutPrefix(pieces)
 	var streams []ncclStream
 	switch {
-	case xmlElement.MatchString(text):
+	case strings.Contains(text, "<stdout rank=") && xmlElement.MatchString(text):
 		streams = xmlStreams(pieces)
-	case rankTag.MatchString(text):
+	case strings.Contains(text, ">:") && rankTag.MatchString(text):
 		streams = taggedStreams(pieces)
 	case labelled(pieces):
 		streams = labelledStreams(pieces)
@@ -160,6 +163,9 @@ func taggedStreams(pieces []ncclPiece) []ncclStream {
 	for _, p := range pieces {
 		rest := p.text
 		for {
+			if !strings.Contains(rest, ">:") {
+				break
+			}
 			at := rankTag.FindStringSubmatchIndex(rest)
 			if at == nil {
 				break
@@ -260,6 +266,9 @@ func ncclHosts(streams []ncclStream) map[string]bool {
 			if device, ok := readNcclDevice(strings.TrimSpace(p.text)); ok {
 				hosts[device.host] = true
 			}
+			if !strings.Contains(p.text, logWord) {
+				continue
+			}
 			at := ncclLogLine.FindStringSubmatchIndex(p.text)
 			if at == nil || at[0] != 0 || at[2] == at[3] {
 				continue
@@ -276,6 +285,9 @@ func ncclHosts(streams []ncclStream) map[string]bool {
 // name begins is told by the names that are known; if that is not certain the
 // text stays as it is, for its reader to refuse.
 func withoutLog(text string, hosts map[string]bool) string {
+	if !strings.Contains(text, logWord) {
+		return text
+	}
 	at := ncclLogLine.FindStringSubmatchIndex(text)
 	if at == nil {
 		return text

@@ -51,6 +51,7 @@ type ncclDevice struct {
 	device      int
 	bus         string
 	name        string
+	line        int
 }
 
 // ncclFooter is a line below the table.
@@ -195,6 +196,9 @@ var (
 )
 
 func readNcclDevice(line string) (ncclDevice, bool) {
+	if !strings.HasPrefix(line, "#") || !strings.Contains(line, " device ") {
+		return ncclDevice{}, false
+	}
 	match := ncclDeviceForm.FindStringSubmatch(line)
 	if match == nil {
 		return ncclDevice{}, false
@@ -249,7 +253,11 @@ func readNcclTable(raw []byte) ncclTable {
 // ncclSpeaks reports whether a line may be the program's own.
 func ncclSpeaks(l ncclLine) bool {
 	text := strings.TrimSpace(l.text)
-	return strings.HasPrefix(text, "#") || ncclFailure.MatchString(text) || ncclLoaded.MatchString(text)
+	return strings.HasPrefix(text, "#") || ncclFails(text) || ncclLoaded.MatchString(text)
+}
+
+func ncclFails(text string) bool {
+	return strings.Contains(text, ": Test ") && ncclFailure.MatchString(text)
 }
 
 func ncclHeads(l ncclLine) bool {
@@ -266,7 +274,7 @@ func (t *ncclTable) read(l ncclLine) {
 	case text == "":
 		t.closed = t.closed || t.average != nil && l.whole
 		return
-	case ncclFailure.MatchString(text):
+	case ncclFails(text):
 		if t.failure == "" {
 			t.failure = text
 		}
@@ -322,6 +330,7 @@ func (t *ncclTable) comment(l ncclLine, text string) {
 		if t.header.half != nil {
 			t.fault(evidence.ClassUnparsable, "line %d: a device is listed below the table's header", l.line)
 		}
+		device.line = l.line
 		t.devices = append(t.devices, device)
 		return
 	}
