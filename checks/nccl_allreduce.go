@@ -217,11 +217,13 @@ func (ncclAllreduce) Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measure
 	for _, node := range l.nodes {
 		sound = m.housekeeping(node) && sound
 	}
-	said := make([]ncclTable, 0, len(params.runs()))
+	var said []ncclTable
+	ended := true
 	for i, run := range params.runs() {
-		said = append(said, m.run(i+1, run, hosts, sound))
+		table, ok := m.run(i+1, run, hosts, sound)
+		said, ended = append(said, table), ended && ok
 	}
-	m.logs(said)
+	m.logs(said, ended)
 	return m.result()
 }
 
@@ -299,9 +301,10 @@ func anyStatus() []int {
 	return codes
 }
 
-// run reads one run. What it measures counts only if everything was sound; but
-// data that was wrong has been wrong, however the run ended.
-func (m ncclMeasure) run(number int, run ncclRun, hosts map[string]string, sound bool) ncclTable {
+// run reads one run, and says whether it ended. What it measures counts only if
+// everything was sound; but data that was wrong has been wrong, however the run
+// ended.
+func (m ncclMeasure) run(number int, run ncclRun, hosts map[string]string, sound bool) (ncclTable, bool) {
 	step, node := ncclRunStep(number), m.launch.first()
 	out, ended := m.step(step, node, anyStatus()...)
 	table := readNcclTable(out.stdout)
@@ -309,7 +312,7 @@ func (m ncclMeasure) run(number int, run ncclRun, hosts map[string]string, sound
 		for _, row := range table.rows {
 			m.wrong(out, row, run, false)
 		}
-		return table
+		return table, false
 	}
 	labels := map[string]string{"run": strconv.Itoa(number)}
 	if m.listed(step, table, hosts) {
@@ -317,8 +320,7 @@ func (m ncclMeasure) run(number int, run ncclRun, hosts map[string]string, sound
 	} else {
 		sound = false
 	}
-	sound = m.complete(out, table) && sound
-	sound = m.asked(step, table, run) && sound
+	sound = m.complete(out, table) && m.asked(step, table, run) && sound
 	if m.launch.params.Output == ncclJSON {
 		sound = m.document(number, table) && sound
 	}
@@ -326,14 +328,14 @@ func (m ncclMeasure) run(number int, run ncclRun, hosts map[string]string, sound
 		m.wrong(out, row, run, sound)
 	}
 	if !sound {
-		return table
+		return table, true
 	}
 	for _, row := range table.rows {
 		m.row(out, row)
 	}
 	average := table.average
 	m.measureCell("avg_busbw", labels, reading{value: average.value.value, missing: average.value.missing, source: out.at("%d", average.line)})
-	return table
+	return table, true
 }
 
 // measureCell measures a metric of the cell.
@@ -358,9 +360,9 @@ func (m ncclMeasure) complete(out stepOutput, t ncclTable) bool {
 	case (code == 126 || code == 127) && t.header.half == nil:
 		return refuse(evidence.ClassToolMissing, "exit status %d: a program is missing or cannot be run%s", code, firstLine(out.stderr))
 	case code != 0 && !footed:
-		return refuse(evidence.ClassExit, "exit status %d and no whole table%s", code, firstLine(out.stderr))
+		return refuse(evidence.ClassExit, "exit status %d and no whole table%s", code, complaint(out.stderr))
 	case code != 0 && t.outOfBounds.judged != "FAILED" && t.average.judged != "FAILED":
-		return refuse(evidence.ClassExit, "exit status %d, and nothing in the table explains it%s", code, firstLine(out.stderr))
+		return refuse(evidence.ClassExit, "exit status %d, and nothing in the table explains it%s", code, complaint(out.stderr))
 	}
 	whole := true
 	for _, fault := range t.faults {
@@ -383,12 +385,20 @@ func (m ncclMeasure) complete(out stepOutput, t ncclTable) bool {
 	return true
 }
 
+// complaint is ": " and the first line that says something, or nothing: Open
+// MPI draws boxes of dashes around its messages.
+func complaint(text []byte) string {
+	for line := range bytes.Lines(text) {
+		if len(bytes.Trim(line, "- \r\n")) > 0 {
+			return firstLine(line)
+		}
+	}
+	return ""
+}
+
 // asked reports where the program measured something else than it was asked
 // for, by its own account.
 func (m ncclMeasure) asked(step string, t ncclTable, run ncclRun) bool {
-	if t.header.half == nil {
-		return false // reported already
-	}
 	p, node := m.launch.params, m.launch.first()
 	wrong := ""
 	ofProcess := int64(1)
@@ -565,21 +575,14 @@ func (m ncclMeasure) document(number int, t ncclTable) bool {
 }
 
 // logs reports the facts: of each node from its own log, and of the cell from
-// what the runs and all logs say.
-func (m ncclMeasure) logs(said []ncclTable) {
+// what the logs and the runs say, if all of them ended.
+func (m ncclMeasure) logs(said []ncclTable, ended bool) {
 	nodes := m.launch.nodes
-	all := true
-	var first stepOutput
-	releases, tests := []string(nil), []string(nil)
-	note := func(list *[]string, text string) {
-		if text != "" {
-			*list = addOnce(*list, text)
-		}
-	}
+	var releases, tests []string
 	for _, table := range said {
-		note(&releases, table.library)
-		note(&tests, table.version)
+		releases, tests = noted(releases, table.library), noted(tests, table.version)
 	}
+	all, launcher := true, stepOutput{} // where the algorithms are
 	algorithms := make(map[uint64][]string)
 	for _, node := range nodes {
 		out, ok := m.step(ncclLogStep, node)
@@ -593,8 +596,8 @@ func (m ncclMeasure) logs(said []ncclTable) {
 			all = false
 			continue
 		}
-		if first.node == "" || len(log.algorithms) > 0 {
-			first = out
+		if launcher.node == "" || len(log.algorithms) > 0 {
+			launcher = out
 		}
 		missing := "(not in the log)"
 		if log.empty {
@@ -608,24 +611,28 @@ func (m ncclMeasure) logs(said []ncclTable) {
 		} {
 			m.maybe(fact.name, evidence.Subject(node), fact.value, missing, out.at("1"))
 		}
-		note(&releases, log.release)
+		releases = noted(releases, log.release)
 		for size, names := range log.algorithms {
 			for _, name := range names {
-				algorithms[size] = addOnce(algorithms[size], name)
+				algorithms[size] = noted(algorithms[size], name)
 			}
 		}
 	}
-	if !all {
-		return
-	}
 	algorithm, missing := m.algorithm(algorithms)
 	for _, subject := range m.subjects {
-		m.maybe("algorithm", subject, algorithm, missing, first.at("1"))
-		m.maybe("nccl_version", subject, one(releases), several(releases, "(not printed)"), first.at("1"))
-		m.maybe("nccl_tests_version", subject, one(tests), several(tests, "(not printed)"), evidence.StepDir(ncclRunStep(1), m.launch.first())+"/stdout:1")
+		if all {
+			m.maybe("algorithm", subject, algorithm, missing, launcher.at("1"))
+		}
+		if all && ended {
+			m.maybe("nccl_version", subject, single(releases), several(releases), launcher.at("1"))
+		}
+		if ended {
+			m.maybe("nccl_tests_version", subject, single(tests), several(tests), evidence.StepDir(ncclRunStep(1), m.launch.first())+"/stdout:1")
+		}
 	}
 }
 
+// maybe reports a fact that may be missing.
 func (m ncclMeasure) maybe(name string, subject evidence.Subject, value, missing, source string) {
 	if value != "" {
 		missing = ""
@@ -633,8 +640,8 @@ func (m ncclMeasure) maybe(name string, subject evidence.Subject, value, missing
 	m.fact(name, string(subject), value, missing, source)
 }
 
-// one is the only text of a list, or nothing.
-func one(texts []string) string {
+// single is the only text of a list, or nothing.
+func single(texts []string) string {
 	if len(texts) == 1 {
 		return texts[0]
 	}
@@ -642,9 +649,9 @@ func one(texts []string) string {
 }
 
 // several stands for a list of which none or more than one text is there.
-func several(texts []string, none string) string {
-	if len(texts) < 2 {
-		return none
+func several(texts []string) string {
+	if len(texts) == 0 {
+		return "(not printed)"
 	}
 	return token("(" + strings.Join(texts, " and ") + ")")
 }
@@ -657,7 +664,7 @@ func (m ncclMeasure) algorithm(of map[uint64][]string) (names, missing string) {
 			return "", "(not in the log for " + evidence.FormatBytes(uint64(size)) + ")"
 		}
 		for _, name := range of[uint64(size)] {
-			list = addOnce(list, name)
+			list = noted(list, name)
 		}
 	}
 	slices.Sort(list)

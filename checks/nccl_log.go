@@ -59,9 +59,9 @@ type ncclLog struct {
 	empty      bool
 }
 
-// add keeps each text once.
-func addOnce(list []string, text string) []string {
-	if slices.Contains(list, text) {
+// noted is the list with the text in it, once, unless it is empty.
+func noted(list []string, text string) []string {
+	if text == "" || slices.Contains(list, text) {
 		return list
 	}
 	return append(list, text)
@@ -101,7 +101,7 @@ func (log *ncclLog) line(line string) {
 	if via, ok := strings.CutPrefix(line, "via "); ok {
 		parts := strings.Split(via, "/")
 		kind := strings.Join(parts[:min(2, len(parts))], "/")
-		log.transports = addOnce(log.transports, kind)
+		log.transports = noted(log.transports, kind)
 		if parts[0] == "NET" {
 			gdr := strings.Contains(via, "/GDRDMA")
 			log.gdr, log.noGDR = log.gdr || gdr, log.noGDR || !gdr
@@ -122,12 +122,12 @@ func (log *ncclLog) line(line string) {
 			name = "unknown " + tuned[2]
 		}
 		if err == nil {
-			log.algorithms[size] = addOnce(log.algorithms[size], name)
+			log.algorithms[size] = noted(log.algorithms[size], name)
 		}
 		return
 	}
 	if channels := ncclChannels.FindStringSubmatch(line); channels != nil {
-		log.channels = addOnce(log.channels, channels[1])
+		log.channels = noted(log.channels, channels[1])
 		return
 	}
 	if strings.HasPrefix(line, "NET/IB : Using") {
@@ -136,7 +136,7 @@ func (log *ncclLog) line(line string) {
 			names = append(names, match[1])
 		}
 		if len(names) > 0 {
-			log.hcas = addOnce(log.hcas, strings.Join(names, ","))
+			log.hcas = noted(log.hcas, strings.Join(names, ","))
 		}
 	}
 }
