@@ -236,6 +236,7 @@ func TestTerminalAtASoftStop(t *testing.T) {
 // A terminal that changes its size gets a view that fits, and loses nothing.
 func TestTerminalIsResized(t *testing.T) {
 	s := startOnPTY(t, 80, 24, nil, waitingRun(t)...)
+	s.untilLine(t, `^  running rate on n01$`)
 	s.untilLine(t, `^0:..:.. elapsed, about \d+ min left: stopped 1\.0\.0$`)
 	s.resize(t, 30, 24)
 	s.untilLine(t, `^0:..:.. elapsed, .*\.\.\.$`)

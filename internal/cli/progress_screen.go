@@ -26,7 +26,7 @@ const (
 type screen struct {
 	w     io.Writer
 	size  func() (columns, rows int)
-	drawn int // lines of the block on the screen
+	block []string // on the screen, above the cursor
 }
 
 // newScreen gives the screen that a live view may be drawn on, or nil:
@@ -49,45 +49,49 @@ func (s *screen) small() bool {
 	return columns < minColumns || rows < minRows
 }
 
-// draw writes lines that stay above the block, and the block anew. A terminal
-// that has become too small gets the lines alone, as they are.
+// draw writes lines that stay above the block, and the block anew, unless that
+// would change nothing. A terminal that has become too small gets the lines
+// alone, as they are.
 func (s *screen) draw(stay []string, block func(columns, rows int) []string) {
 	columns, rows := s.size()
-	var lines []string
 	if columns < minColumns || rows < minRows {
+		s.write(nil, nil) // first: these lines wrap, and would run over the block
 		s.write(stay, nil)
 		return
 	}
+	var lines, shown []string
 	for _, line := range stay {
 		lines = append(lines, fold(line, columns-1)...)
 	}
-	if block == nil {
-		s.write(lines, nil)
-		return
+	if block != nil {
+		shown = block(columns, rows)
 	}
-	s.write(lines, block(columns, rows))
+	s.write(lines, shown)
 }
 
 // write puts the lines where the block was. Every line is cleared before it is
 // written; the first one to be cleared is that of the cursor, where the
 // terminal shows what is typed.
 func (s *screen) write(stay, block []string) {
+	if len(stay) == 0 && slices.Equal(block, s.block) {
+		return
+	}
 	var out strings.Builder
 	out.WriteString("\r\x1b[K")
-	up(&out, s.drawn)
+	up(&out, len(s.block))
 	for _, line := range slices.Concat(stay, block) {
 		out.WriteString("\x1b[K" + line + "\n")
 	}
-	stale := max(0, s.drawn-len(stay)-len(block))
+	stale := max(0, len(s.block)-len(stay)-len(block))
 	out.WriteString(strings.Repeat("\x1b[K\n", stale))
 	up(&out, stale)
-	s.drawn = len(block)
+	s.block = block
 	// A terminal that has gone away must not end a run of many hours.
 	_, _ = io.WriteString(s.w, out.String())
 }
 
 // leave makes the block lines that stay.
-func (s *screen) leave() { s.drawn = 0 }
+func (s *screen) leave() { s.block = nil }
 
 func up(out *strings.Builder, lines int) {
 	if lines > 0 {

@@ -208,14 +208,15 @@ func TestScreen(t *testing.T) {
 	io.WriteString(terminal, "^C") // the terminal shows what is typed
 	s.draw([]string{"stopping"}, block("1"))
 	shows("plan", "a fail that is too", "  long for this", "  terminal", "stopping", "1")
-	columns = 12 // a terminal that has become too small
-	s.draw([]string{"plain, whole"}, block("1"))
-	shows("plan", "a fail that is too", "  long for this", "  terminal", "stopping", "plain, whole")
-	columns = 20
+	s.draw(nil, block("1", "2", "3"))
+	columns, terminal.columns = 12, 12 // a terminal that has become too small
+	s.draw([]string{"rackproof: plain, whole"}, block("1"))
+	shows("plan", "a fail that is too", "  long for this", "  terminal", "stopping", "rackproof: p", "lain, whole")
+	columns, terminal.columns = 20, 20
 	s.draw(nil, block("1", "2"))
 	s.leave()
 	s.draw([]string{"verdict"}, nil)
-	shows("plan", "a fail that is too", "  long for this", "  terminal", "stopping", "plain, whole", "1", "2", "verdict")
+	shows("plan", "a fail that is too", "  long for this", "  terminal", "stopping", "rackproof: p", "lain, whole", "1", "2", "verdict")
 }
 
 func TestFold(t *testing.T) {
