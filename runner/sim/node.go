@@ -80,12 +80,17 @@ func (c *Call) run(ctx context.Context) sshserver.Exit {
 		<-ctx.Done()
 		return sshserver.Exit{NoStatus: true}
 	}
-	tool, ok := c.nodes.tools[path.Base(c.Argv[0])]
-	dir := path.Dir(c.Argv[0])
-	if !ok || strings.Contains(c.Argv[0], "/") && !slices.Contains(strings.Split(searchPath, ":"), dir) {
+	tool, ok := c.nodes.program(c.Argv[0])
+	if !ok {
 		return sshserver.Exit{Refused: "tool-missing " + searchPath}
 	}
 	return tool(ctx, c)
+}
+
+// program is the tool that a command names, by its name or its path.
+func (s *Nodes) program(name string) (Tool, bool) {
+	tool, ok := s.tools[path.Base(name)]
+	return tool, ok && (!strings.Contains(name, "/") || slices.Contains(strings.Split(searchPath, ":"), path.Dir(name)))
 }
 
 // exec is the call of another program in place of this one.

@@ -7,6 +7,7 @@ func builtin() map[string]Tool {
 		"id": id, "mkdir": mkdir, "nice": nice, "rm": rm, "sleep": sleep, "stdbuf": stdbuf, "sudo": sudo, "tail": tail,
 		"tee": tee, "timeout": timeout, "true": succeed, "false": fail,
 
-		"dmesg": dmesg, "gpu_burn": gpuBurn, "ibstat": ibstat, "journalctl": journalctl, "lspci": lspci, "nvidia-smi": nvidiaSMI,
+		"all_reduce_perf": allReducePerf, "dmesg": dmesg, "gpu_burn": gpuBurn, "ibstat": ibstat, "journalctl": journalctl, "lspci": lspci,
+		"mpiexec": mpiexec, "mpiexec.hydra": mpiexec, "mpirun": mpirun, "nvidia-smi": nvidiaSMI, "srun": srun,
 	}
 }
