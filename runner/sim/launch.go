@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -31,22 +32,39 @@ func (l launch) run(ctx context.Context) ended {
 		<-ctx.Done()
 		return ended{exit: sshserver.Exit{Signal: "TERM"}}
 	}
+	argv, settings := withoutEnv(l.argv)
 	calls := make([]*Call, len(l.nodes))
 	for rank, n := range l.nodes {
 		call := *l.c
-		call.Node, call.Files, call.Argv = n, l.c.nodes.files[n.Name], l.argv
+		call.Node, call.Files, call.Argv = n, l.c.nodes.files[n.Name], argv
 		// The processes beside the launcher have its environment.
-		call.Env = l.away(rank)
+		call.Env = slices.Concat(l.away(rank), settings)
 		if n == l.c.Node {
-			call.Env = slices.Concat(l.c.Env, l.local(rank))
+			call.Env = slices.Concat(l.c.Env, l.local(rank), settings)
 		}
 		call.Stdin, call.Stdout, call.Stderr = strings.NewReader(""), l.stdout(rank), l.stderr(rank)
 		calls[rank] = &call
 	}
-	if isNcclTests(l.argv[0]) {
+	if isNcclTests(argv[0]) {
 		return runNccl(ctx, processes(calls))
 	}
 	return together(ctx, calls)
+}
+
+// withoutEnv is a command without the env before it, and what that sets: a
+// program behind it is still one of all ranks.
+func withoutEnv(argv []string) (bare, settings []string) {
+	if path.Base(argv[0]) != "env" {
+		return argv, nil
+	}
+	i := 1
+	for i < len(argv) && strings.Contains(argv[i], "=") && !strings.HasPrefix(argv[i], "-") {
+		i++
+	}
+	if i == len(argv) || strings.HasPrefix(argv[i], "-") {
+		return argv, nil
+	}
+	return argv[i:], argv[1:i]
 }
 
 // processes are the ranks of one run of nccl-tests.

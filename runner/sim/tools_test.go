@@ -3,7 +3,7 @@ package sim_test
 import (
 	"bytes"
 	"context"
-	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,6 +22,36 @@ func nodeNames(n int) []string {
 type result struct {
 	stdout, stderr string
 	exit           evidence.Exit
+	took           time.Duration
+}
+
+// status is the exit status, or -1 for none.
+func (r result) status() int {
+	if r.exit.Code == nil {
+		return -1
+	}
+	return *r.exit.Code
+}
+
+// want fails the test if the command ended or printed otherwise.
+func (r result) want(t *testing.T, status int, stdout string) {
+	t.Helper()
+	if r.status() != status {
+		t.Errorf("exit status %d (%s %s), want %d; stderr %q", r.status(), r.exit.Class, r.exit.Detail, status, r.stderr)
+	}
+	if r.stdout != stdout {
+		t.Errorf("stdout is\n%s\nwant\n%s", r.stdout, stdout)
+	}
+}
+
+// holds fails the test if the output has none of the texts.
+func holds(t *testing.T, output string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(output, text) {
+			t.Errorf("output has no %q; it ends with\n%s", text, output[max(0, len(output)-600):])
+		}
+	}
 }
 
 // onRack runs test in a bubble with a rack of n nodes, of seed 7, and faults.
@@ -42,36 +72,12 @@ func onRack(t *testing.T, n int, faults []rack.Fault, test func(t *testing.T, ru
 		test(t, func(argv ...string) result {
 			t.Helper()
 			var out, errs bytes.Buffer
+			start := time.Now()
 			exit, err := x.Exec(context.WithoutCancel(t.Context()), evidence.Task{Node: "gpu001", Argv: argv, Deadline: 4 * time.Hour}, &out, &errs)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return result{out.String(), errs.String(), exit}
+			return result{out.String(), errs.String(), exit, time.Since(start)}
 		})
-	})
-}
-
-func TestShow(t *testing.T) {
-	onRack(t, 2, nil, func(t *testing.T, run func(argv ...string) result) {
-		for _, argv := range [][]string{
-			{"nvidia-smi", "--query-gpu=count,index,uuid,serial,name,pci.bus_id,power.draw,clocks_throttle_reasons.active", "--format=csv"},
-			{"nvidia-smi", "-L"},
-			{"lspci", "-D", "-n", "-d", "10de:"},
-			{"ibstat", "mlx5_0"},
-			{"dmesg", "-x"},
-			{"tail", "-v", "-n", "+1", "/sys/class/infiniband/mlx5_0/ports/1/state"},
-			{"all_reduce_perf", "-b", "8M", "-e", "1G", "-f", "8", "-g", "8", "-J", "/tmp/x.json", "-S", "1", "-M", "1"},
-			{"cat", "/tmp/x.json"},
-			{"env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING", "mpirun", "-np", "4", "--host", "gpu001:2,gpu002:2", "--map-by", "ppr:2:node", "--tag-output", "-x", "NCCL_DEBUG", "-x", "NCCL_DEBUG_SUBSYS", "all_reduce_perf", "-b", "1G", "-e", "1G", "-n", "2"},
-			{"gpu_burn", "-m", "90%", "-tc", "40"},
-		} {
-			r := run(argv...)
-			os.Stderr.WriteString("=== " + argv[0] + "\n" + r.stdout + "\n--- " + r.stderr + "\n")
-			if r.exit.Code != nil {
-				t.Logf("%s rc %d", argv[0], *r.exit.Code)
-			} else {
-				t.Logf("%s %+v", argv[0], r.exit)
-			}
-		}
 	})
 }
