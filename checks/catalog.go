@@ -8,5 +8,6 @@ func Builtin() Catalog {
 		storageFio{},
 		hostBurn{},
 		failover{},
+		kernelLog{},
 	}
 }
