@@ -8,6 +8,7 @@ func Builtin() Catalog {
 		storageFio{},
 		hostBurn{},
 		failover{},
+		gpuBurn{},
 		kernelLog{},
 	}
 }

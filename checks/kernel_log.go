@@ -99,8 +99,8 @@ func (s severity) metric() string {
 	return "xid_" + string(s)
 }
 
-// gpuLimit bounds the GPUs of a node; the densest have 16.
-const gpuLimit = 64
+// loggedGPUs bounds the GPUs of a node; the densest have 16.
+const loggedGPUs = 64
 
 var (
 	nicNameForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
@@ -112,8 +112,8 @@ func (p kernelParams) validate() error {
 	if p.Window != windowCell && p.Window != windowBoot {
 		return fmt.Errorf("window is %q: choose %q or %q", p.Window, windowCell, windowBoot)
 	}
-	if p.GPUs < 0 || p.GPUs > gpuLimit {
-		return fmt.Errorf("gpus is %d: give 0 to %d", p.GPUs, gpuLimit)
+	if p.GPUs < 0 || p.GPUs > loggedGPUs {
+		return fmt.Errorf("gpus is %d: give 0 to %d", p.GPUs, loggedGPUs)
 	}
 	for i, name := range p.NICs {
 		if !nicNameForm.MatchString(name) || slices.Contains(p.NICs[:i], name) {
@@ -193,7 +193,7 @@ func (p kernelParams) metrics() []Metric {
 func (p kernelParams) subjects(nodes []string, metric string) []evidence.Subject {
 	var parts []string
 	switch {
-	case p.GPUs > 0 && p.GPUs <= gpuLimit && slices.ContainsFunc(severities, func(s severity) bool { return s.metric() == metric }):
+	case p.GPUs > 0 && p.GPUs <= loggedGPUs && slices.ContainsFunc(severities, func(s severity) bool { return s.metric() == metric }):
 		for i := range p.GPUs {
 			parts = append(parts, gpuName(i))
 		}

@@ -29,8 +29,8 @@ func partsArgv(step string) []string {
 	return nil
 }
 
-// lspciForm is a line of lspci -Dn: "0000:18:00.0 0302: 10de:2330 (rev a1)".
-var lspciForm = regexp.MustCompile(`^([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})\.([0-7]) ([0-9a-f]{4}): 10de:[0-9a-f]{4}(?: .*)?$`)
+// lspciLineForm is a line of lspci -Dn: "0000:18:00.0 0302: 10de:2330 (rev a1)".
+var lspciLineForm = regexp.MustCompile(`^([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2})\.([0-7]) ([0-9a-f]{4}): 10de:[0-9a-f]{4}(?: .*)?$`)
 
 // gpuAddresses are the PCI addresses of the node's NVIDIA GPUs in their order,
 // which is that of nvidia-smi's index, without their functions: controllers of
@@ -44,7 +44,7 @@ func (m *collector) gpuAddresses(node string, count int) ([]string, bool) {
 	line := 0
 	for text := range strings.Lines(string(out.stdout)) {
 		line++
-		match := lspciForm.FindStringSubmatch(strings.TrimRight(text, "\r\n"))
+		match := lspciLineForm.FindStringSubmatch(strings.TrimRight(text, "\r\n"))
 		if match == nil {
 			m.report(node, gpusStep, evidence.ClassUnparsable, "line %d is none of lspci -Dn: %q", line, token(text))
 			return nil, false
@@ -77,7 +77,7 @@ type nodeNICs struct {
 }
 
 var (
-	nicForm     = regexp.MustCompile(`^([^\s/]+) (\S+)$`)
+	nicLinkForm = regexp.MustCompile(`^([^\s/]+) (\S+)$`)
 	nicsEndForm = regexp.MustCompile(`(?:^|\n)mounts self/mounts\r?\n$`)
 	nicPathForm = regexp.MustCompile(`.*/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])/`)
 )
@@ -98,7 +98,7 @@ func (m *collector) networkDevices(node string, names []string) (nodeNICs, bool)
 	line := 0
 	for text := range strings.Lines(string(out.stdout)) {
 		line++
-		match := nicForm.FindStringSubmatch(strings.TrimRight(text, "\r\n"))
+		match := nicLinkForm.FindStringSubmatch(strings.TrimRight(text, "\r\n"))
 		if match == nil {
 			m.report(node, nicsStep, evidence.ClassUnparsable, "line %d is not a name and its link: %q", line, token(text))
 			return nodeNICs{}, false

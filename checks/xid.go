@@ -53,10 +53,10 @@ func (e xidEvent) same(next xidEvent) bool {
 // (components/accelerator/nvidia/xid and sxid). Only the first number behind
 // the address is a code: a process may be called "48".
 var (
-	pciForm = `(?:PCI:)?((?:[0-9a-fA-F]{1,8}:)?[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2})(?:\.[0-7])?`
+	xidPCIForm = `(?:PCI:)?((?:[0-9a-fA-F]{1,8}:)?[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2})(?:\.[0-7])?`
 
-	xidForm  = regexp.MustCompile(`^NVRM: Xid \(` + pciForm + `\): (\d{1,5})(?:,(.*)|\s*)$`)
-	sxidForm = regexp.MustCompile(`^nvidia-nvswitch\d*: SXid \(` + pciForm + `\): (\d{1,5})(?:,(.*)|\s*)$`)
+	xidForm  = regexp.MustCompile(`^NVRM: Xid \(` + xidPCIForm + `\): (\d{1,5})(?:,(.*)|\s*)$`)
+	sxidForm = regexp.MustCompile(`^nvidia-nvswitch\d*: SXid \(` + xidPCIForm + `\): (\d{1,5})(?:,(.*)|\s*)$`)
 	// A line that is meant to be one of these.
 	xidStart  = regexp.MustCompile(`^NVRM: Xid\b`)
 	sxidStart = regexp.MustCompile(`^nvidia-nvswitch\d*: SXid\b`)
@@ -67,8 +67,8 @@ var (
 	// XID 79 without its number: on one line, or its address alone with the
 	// rest on one of the next lines (nv.c and nv-pci.c of NVIDIA's open kernel
 	// modules).
-	lostForm      = regexp.MustCompile(`^NVRM: GPU (?:at )?` + pciForm + `: GPU has fallen off the bus\b`)
-	lostStartForm = regexp.MustCompile(`^NVRM: The NVIDIA GPU ` + pciForm + `\b`)
+	lostForm      = regexp.MustCompile(`^NVRM: GPU (?:at )?` + xidPCIForm + `: GPU has fallen off the bus\b`)
+	lostStartForm = regexp.MustCompile(`^NVRM: The NVIDIA GPU ` + xidPCIForm + `\b`)
 	lostEndForm   = regexp.MustCompile(`^(?:NVRM: .*)?\bfallen off the bus\b`)
 )
 
