@@ -10,5 +10,6 @@ func Builtin() Catalog {
 		failover{},
 		gpuBurn{},
 		kernelLog{},
+		ncclAllreduce{},
 	}
 }

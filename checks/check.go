@@ -67,13 +67,29 @@ type Spec struct {
 type Metric struct {
 	Name  string
 	Unit  string
-	Level string // the path of its subject: "node", "node/gpu", "fleet"
+	Level string // the path of its subject: "node", "node/gpu", "fleet", or LevelCell
 	Doc   string
 	// Labels are its labels and, where the plan knows them, the values that
 	// must each be measured.
 	Labels      []Label
 	Accumulates bool    // grows with time, so a breach of max cannot mend
 	Resolution  float64 // its smallest step, in Unit
+}
+
+// LevelCell is the level of what is measured of a cell as a whole: its node in
+// scope "node", each of its nodes with the other as its peer in scope "pair",
+// the fleet in scope "fleet".
+const LevelCell = "cell"
+
+// LevelIn is the path of the subjects of a level in a scope.
+func LevelIn(level string, scope evidence.Scope) string {
+	switch {
+	case level != LevelCell:
+		return level
+	case scope == evidence.ScopePair:
+		return "node/peer"
+	}
+	return string(scope)
 }
 
 // Label is a label of a metric.

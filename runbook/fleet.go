@@ -230,10 +230,10 @@ func (r *Runbook) checkLabels() {
 	}
 	for _, t := range r.tests {
 		for _, m := range t.metrics {
-			note(m.Level)
+			note(checks.LevelIn(m.Level, t.Scope))
 		}
 		for _, f := range t.facts {
-			note(f.Level)
+			note(checks.LevelIn(f.Level, t.Scope))
 		}
 	}
 	for _, label := range r.fleet.labels {
