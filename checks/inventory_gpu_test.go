@@ -81,7 +81,7 @@ func TestInventoryPartsAreAskedFor(t *testing.T) {
 		{`{}`, 4, 19},
 		{`{"gpus": false, "links": false}`, 4, 19},
 		{`{"gpus": true}`, 4 + 7, 19 + 12},
-		{`{"links": true}`, 4 + 2, 19 + 2},
+		{`{"links": true}`, 4 + 4, 19 + 2},
 		{`{"links": true, "nics": ["mlx5_0"]}`, 4 + 4, 19 + 2},
 	} {
 		p := json.RawMessage(test.params)

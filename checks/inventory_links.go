@@ -29,8 +29,8 @@ var hcaFacts = []FactSpec{
 var hcaMetrics = []Metric{
 	{Name: "link_up", Unit: "1", Level: "node/nic", Resolution: 1, Doc: "1 if ibstat shows the port as Active and LinkUp; 0 in every other state, or if neither ibstat nor sysfs has the adapter."},
 	{Name: "link_rate", Unit: "Gb/s", Level: "node/nic", Doc: "The port's rate as ibstat shows it; that of a port that is down is the one that it was left with."},
-	{Name: "link_downed_lifetime", Unit: "1", Level: "node/nic", Resolution: 1, Doc: "How often the link has gone down since the port's counters were last cleared (counters/link_downed): in its lifetime, not in the test's."},
-	{Name: "symbol_errors_lifetime", Unit: "1", Level: "node/nic", Resolution: 1, Doc: "Symbol errors of the port, likewise (counters/symbol_error)."},
+	{Name: "link_downed_lifetime", Unit: "1", Level: "node/nic", Resolution: 1, Doc: "How often the link has gone down since the port's counters were last cleared (counters/link_downed): in its lifetime, not in the test's. It takes nics."},
+	{Name: "symbol_errors_lifetime", Unit: "1", Level: "node/nic", Resolution: 1, Doc: "Symbol errors of the port, likewise (counters/symbol_error). It takes nics."},
 }
 
 // nicForm is the name of an adapter, such as mlx5_0 or ibp24s0, which stands
@@ -61,16 +61,8 @@ func (p inventoryParams) validateLinks() error {
 	return nil
 }
 
-// linkMetrics are those that the parameters let it measure: the counters are
-// read from files, whose names only nics tells.
-func (p inventoryParams) linkMetrics() []Metric {
-	if len(p.NICs) == 0 {
-		return hcaMetrics[:2]
-	}
-	return hcaMetrics
-}
-
-// linkSteps are the steps on every node.
+// linkSteps are the steps on every node: the counters are read from files, whose
+// names only nics tells.
 func (p inventoryParams) linkSteps() []string {
 	if len(p.NICs) == 0 {
 		return []string{hcaStep}

@@ -249,7 +249,7 @@ func (b burnCall) listen(ctx context.Context, c *Call, clients []*burning, start
 				g.die(b, c)
 				continue
 			}
-			g.report(b, now)
+			g.report(b)
 		}
 		elapsed := min(100*float64(now.Unix()-start.Unix())/float64(max(1, b.seconds)), 100)
 		c.printf("%s\r%s", heading, progress(elapsed, clients))
@@ -276,21 +276,21 @@ func (b burnCall) listen(ctx context.Context, c *Call, clients []*burning, start
 
 // report is what a process says after a batch of products: how many, and how
 // many elements of them differ from the first.
-func (g *burning) report(b burnCall, now time.Time) {
+func (g *burning) report(b burnCall) {
 	if g.done < 0 {
 		// Of a process that has ended the parent reads nothing, again and
 		// again, and prints a line each time; here it does so once a second.
-		g.next = now.Add(time.Second)
+		g.next = g.next.Add(time.Second)
 		return
 	}
-	g.rate = float64(g.ops) * burnOperations / max(now.Sub(g.last).Seconds(), 1e-3) / 1e9
+	g.rate = float64(g.ops) * burnOperations / g.next.Sub(g.last).Seconds() / 1e9
 	g.done += g.ops
-	g.last = now
+	g.last = g.next
 	if g.node.WrongData(g.slot) {
 		g.errors += 1 + int64(g.node.Rack().Draw("burn", g.node.Name, g.slot, g.done)%97)
 	}
 	seconds := float64(g.ops) * burnOperations / g.node.State(g.slot).Gemm(b.precision)
-	g.next = now.Add(time.Duration(seconds * float64(time.Second)))
+	g.next = g.next.Add(time.Duration(seconds * float64(time.Second)))
 }
 
 // die is the end of a process whose GPU has gone: it reports -1 twice, and

@@ -95,16 +95,21 @@ func (c *Call) run(ctx context.Context) sshserver.Exit {
 		<-ctx.Done()
 		return sshserver.Exit{NoStatus: true}
 	}
-	tool, ok := c.nodes.tools[path.Base(c.Argv[0])]
-	search := c.search()
-	dirs := strings.Split(search, ":")
-	if strings.Contains(c.Argv[0], "/") {
-		dirs = []string{path.Dir(c.Argv[0])}
-	}
-	if !ok || !slices.ContainsFunc(dirs, holdsPrograms) {
-		return sshserver.Exit{Refused: "tool-missing " + search}
+	tool, ok := c.program(c.Argv[0])
+	if !ok {
+		return sshserver.Exit{Refused: "tool-missing " + c.search()}
 	}
 	return tool(ctx, c)
+}
+
+// program is the tool that a command names, by its name or its path.
+func (c *Call) program(name string) (Tool, bool) {
+	tool, ok := c.nodes.tools[path.Base(name)]
+	dirs := strings.Split(c.search(), ":")
+	if strings.Contains(name, "/") {
+		dirs = []string{path.Dir(name)}
+	}
+	return tool, ok && slices.ContainsFunc(dirs, holdsPrograms)
 }
 
 // exec is the call of another program in place of this one.

@@ -136,7 +136,7 @@ var ErrTooFew = errors.New("the node has fewer GPUs")
 // AllReduce is the time that one all-reduce takes now. GPUs are taken in the
 // order of their indexes, which skips those that never came up. The bus
 // bandwidth that large messages get is the NVSwitches' inside a node, and that
-// of the slowest rail times eight between nodes: all channels end together.
+// of the slowest rail times the rails between nodes: all channels end together.
 // A link that is down holds everybody up until it is back.
 func (r *Rack) AllReduce(c Collective, draw int) (CollectiveResult, error) {
 	now := time.Now()
@@ -170,7 +170,7 @@ func (r *Rack) AllReduce(c Collective, draw int) (CollectiveResult, error) {
 	switch {
 	case len(c.Nodes) > 1:
 		result.Path = "Ring"
-		bus = rate / 8 * NICs * wireShare
+		bus = rate / 8 * float64(min(c.PerNode, NICs)) * wireShare
 		latency = fleetLatency + 4e-6*math.Log2(float64(len(c.Nodes)))
 	case c.PerNode <= 4 || c.Ring:
 		result.Path = "Ring"
