@@ -95,16 +95,18 @@ func (c *Call) run(ctx context.Context) sshserver.Exit {
 		<-ctx.Done()
 		return sshserver.Exit{NoStatus: true}
 	}
-	tool, ok := c.nodes.tools[path.Base(c.Argv[0])]
+	tool, ok := c.nodes.program(c.Argv[0])
 	search := c.search()
-	dirs := strings.Split(search, ":")
-	if strings.Contains(c.Argv[0], "/") {
-		dirs = []string{path.Dir(c.Argv[0])}
-	}
-	if !ok || !slices.ContainsFunc(dirs, holdsPrograms) {
+	if !ok || !strings.Contains(c.Argv[0], "/") && !slices.ContainsFunc(strings.Split(search, ":"), holdsPrograms) {
 		return sshserver.Exit{Refused: "tool-missing " + search}
 	}
 	return tool(ctx, c)
+}
+
+// program is the tool that a command names, by its name or its path.
+func (s *Nodes) program(name string) (Tool, bool) {
+	tool, ok := s.tools[path.Base(name)]
+	return tool, ok && (!strings.Contains(name, "/") || holdsPrograms(path.Dir(name)))
 }
 
 // exec is the call of another program in place of this one.
