@@ -64,7 +64,7 @@ func mpirun(ctx context.Context, c *Call) sshserver.Exit {
 		fmt.Fprint(c.Stderr, notice(fmt.Sprintf(mpiNoSlots, m.ranks, m.program[0])))
 		return code(mpiFailed)
 	}
-	if _, found := c.nodes.program(m.program[0]); !found {
+	if _, found := c.program(m.program[0]); !found {
 		fmt.Fprint(c.Stderr, notice(fmt.Sprintf("mpirun was unable to launch the specified application as it could not access\nor execute an executable:\n\n"+
 			"Executable: %s\nNode: %s\n\nwhile attempting to start process rank 0.", m.program[0], shortHost(nodes[0]))))
 		fmt.Fprintf(c.Stderr, "%d total processes failed to start\n", m.ranks)
@@ -419,7 +419,7 @@ func mpiexec(ctx context.Context, c *Call) sshserver.Exit {
 		round, _ := spread(hosts, ranks-len(nodes), 0)
 		nodes = append(nodes, round...)
 	}
-	if _, found := c.nodes.program(args[0]); !found {
+	if _, found := c.program(args[0]); !found {
 		for range ranks {
 			fmt.Fprintf(c.Stderr, "[proxy:0:0@%s] HYDU_create_process (lib/utils/launch.c:73): execvp error on file %s (No such file or directory)\n", shortHost(nodes[0]), args[0])
 		}

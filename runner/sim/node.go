@@ -80,7 +80,7 @@ func (c *Call) run(ctx context.Context) sshserver.Exit {
 		<-ctx.Done()
 		return sshserver.Exit{NoStatus: true}
 	}
-	tool, ok := c.nodes.program(c.Argv[0])
+	tool, ok := c.program(c.Argv[0])
 	if !ok {
 		return sshserver.Exit{Refused: "tool-missing " + searchPath}
 	}
@@ -88,8 +88,8 @@ func (c *Call) run(ctx context.Context) sshserver.Exit {
 }
 
 // program is the tool that a command names, by its name or its path.
-func (s *Nodes) program(name string) (Tool, bool) {
-	tool, ok := s.tools[path.Base(name)]
+func (c *Call) program(name string) (Tool, bool) {
+	tool, ok := c.nodes.tools[path.Base(name)]
 	return tool, ok && (!strings.Contains(name, "/") || slices.Contains(strings.Split(searchPath, ":"), path.Dir(name)))
 }
 

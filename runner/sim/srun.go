@@ -43,7 +43,7 @@ func srun(ctx context.Context, c *Call) sshserver.Exit {
 		fmt.Fprintf(c.Stderr, "srun: error: %s\n", problem)
 		return code(1)
 	}
-	if _, found := c.nodes.program(s.program[0]); !found {
+	if _, found := c.program(s.program[0]); !found {
 		fmt.Fprintf(c.Stderr, "slurmstepd: error: execve(): %s: No such file or directory\nsrun: error: %s: tasks 0-%d: Exited with exit code 2\n",
 			s.program[0], shortHost(nodes[0]), len(nodes)-1)
 		return code(2)
