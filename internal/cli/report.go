@@ -67,7 +67,8 @@ func runReport(p *Process, opts *reportOptions) error {
 	}
 	defer source.Close()
 	if bundle.Verdict == nil {
-		verdict := thresholds.Judge(bundle.Plan, checks.Measure(checks.Builtin(), bundle.Plan, bundle.Records, source.FS))
+		bundle.Results = checks.Measure(checks.Builtin(), bundle.Plan, bundle.Records, source.FS)
+		verdict := thresholds.Judge(bundle.Plan, bundle.Results)
 		bundle.Verdict = &verdict
 	}
 	render := func(w io.Writer) error { return format.Render(w, bundle) }

@@ -35,17 +35,21 @@ func id(_ context.Context, c *Call) sshserver.Exit {
 	return code(0)
 }
 
-// date knows -u with a format of %s, %N, %Z, %F, %T.
+// date knows -u, which is nothing new where TZ is UTC, and a format of %s, %N,
+// %Z, %F, %T.
 func date(_ context.Context, c *Call) sshserver.Exit {
 	args := c.Argv[1:]
-	if len(args) != 2 || args[0] != "-u" || !strings.HasPrefix(args[1], "+") {
+	if len(args) > 0 && args[0] == "-u" {
+		args = args[1:]
+	}
+	if len(args) != 1 || !strings.HasPrefix(args[0], "+") {
 		return c.usage("%q", c.Argv)
 	}
 	now := time.Now().UTC()
 	text := strings.NewReplacer(
 		"%s", strconv.FormatInt(now.Unix(), 10), "%N", fmt.Sprintf("%09d", now.Nanosecond()), "%Z", "UTC",
 		"%F", now.Format(time.DateOnly), "%T", now.Format(time.TimeOnly), "%%", "%",
-	).Replace(args[1][1:])
+	).Replace(args[0][1:])
 	c.printf("%s\n", text)
 	return code(0)
 }

@@ -12,22 +12,44 @@ import (
 )
 
 // files is what a node's tools read and write: files that the model
-// generates, and those that were written since. A directory is there when it
-// was made, or when a file is below it.
+// generates, its local disk, and the shared filesystem where that is mounted.
 type files struct {
-	node *rack.Node
+	node   *rack.Node
+	local  *tree
+	shared *tree
 
-	mu      sync.Mutex
-	written map[string][]byte
-	dirs    map[string]bool
-	locked  map[string]bool
+	mu     sync.Mutex
+	locked map[string]bool
 }
 
-func newFiles(n *rack.Node) *files {
+func newFiles(n *rack.Node, shared *tree) *files {
 	return &files{
-		node: n, written: make(map[string][]byte), locked: make(map[string]bool),
-		dirs: map[string]bool{"/": true, "/tmp": true, "/var/tmp": true, "/dev/shm": true, "/root": true, rack.MountPoint: true},
+		node: n, shared: shared, locked: make(map[string]bool),
+		local: newTree("/", "/tmp", "/var/tmp", "/dev/shm", "/root", "/run", "/boot/efi", rack.MountPoint),
 	}
+}
+
+// tree is the files and directories of one filesystem by absolute path. A
+// directory is there when it was made, or when something is below it.
+type tree struct {
+	mu      sync.Mutex
+	written map[string]content
+	dirs    map[string]bool
+}
+
+// content is what a file holds. One that was laid out has a size alone:
+// nobody needs the gigabytes.
+type content struct {
+	data []byte
+	size int64
+}
+
+func newTree(dirs ...string) *tree {
+	t := &tree{written: make(map[string]content), dirs: make(map[string]bool)}
+	for _, dir := range dirs {
+		t.dirs[dir] = true
+	}
+	return t
 }
 
 // strerror is what a file operation fails with, as the C library words it.
@@ -42,9 +64,12 @@ const (
 	errExists    strerror = "File exists"
 	errNotEmpty  strerror = "Directory not empty"
 	errForbidden strerror = "Permission denied"
+	errTooLarge  strerror = "File too large"
+	errBusy      strerror = "Device or resource busy"
 )
 
-// generated are the files that the model writes, by path.
+// generated are the files that the model writes, by path. One without content
+// is not there.
 var generated = withPortFiles(map[string]func(n *rack.Node) string{
 	"/etc/machine-id":                  func(n *rack.Node) string { return n.MachineID + "\n" },
 	"/proc/sys/kernel/random/boot_id":  func(n *rack.Node) string { return n.BootID + "\n" },
@@ -65,60 +90,204 @@ var generated = withPortFiles(map[string]func(n *rack.Node) string{
 	},
 	"/proc/uptime": func(n *rack.Node) string {
 		up := time.Since(n.Boot).Seconds()
-		return fmt.Sprintf("%.2f %.2f\n", up, up*hostCPUs*0.98)
+		_, _, idle := n.CPUTime()
+		return fmt.Sprintf("%.2f %.2f\n", up, idle)
 	},
+	"/proc/stat":  procStat,
+	memberPIDFile: memberPID,
 	"/proc/driver/nvidia/version": func(n *rack.Node) string {
 		return "NVRM version: NVIDIA UNIX x86_64 Kernel Module  " + n.DriverVersion() + "  Fri May 31 09:35:42 UTC 2024\n"
 	},
 })
 
-// hostCPUs is the number of logical CPUs of a node: two sockets of 56 cores
-// with two threads each, as a DGX H100 has them.
-const hostCPUs = 224
+// tick is the unit of /proc/stat, a hundredth of a second (USER_HZ).
+const tick = 100
+
+// procStat is /proc/stat (proc(5)): the time that all CPUs spent, and each.
+func procStat(n *rack.Node) string {
+	loads, system, idle := n.CPUTime()
+	var out strings.Builder
+	line := func(name string, share float64) {
+		ticks := func(seconds float64) int64 { return int64(seconds * share * tick) }
+		fmt.Fprintf(&out, "%s %d 0 %d %d 0 0 %d 0 0 0\n", name, ticks(loads), ticks(0.9*system), ticks(idle), ticks(0.1*system))
+	}
+	line("cpu ", 1)
+	for i := range rack.CPUs {
+		line(fmt.Sprintf("cpu%d", i), 1.0/rack.CPUs)
+	}
+	fmt.Fprintf(&out, "ctxt %d\nbtime %d\nprocesses %d\nprocs_running %d\nprocs_blocked 0\n",
+		int64(system*4000), n.Boot.Unix(), 41000+int64(system), 1+n.CPULoad())
+	return out.String()
+}
+
+// memberPIDFile holds the process id of the node's member of the service.
+const memberPIDFile = "/run/" + rack.MemberName + ".pid"
+
+func memberPID(n *rack.Node) string {
+	if pid := n.MemberPID(); pid > 0 {
+		return fmt.Sprintf("%d\n", pid)
+	}
+	return ""
+}
+
+// isShared reports whether a path lies on the shared filesystem, and on the
+// local disk otherwise: so does what is below a mount point where nothing is
+// mounted.
+func (f *files) isShared(name string) bool { return within(name, rack.MountPoint) && f.node.Mounted() }
+
+// within reports whether name is dir or below it. Both are clean.
+func within(name, dir string) bool {
+	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// on is the filesystem that a clean path lies on.
+func (f *files) on(name string) *tree {
+	if f.isShared(name) {
+		return f.shared
+	}
+	return f.local
+}
+
+func (f *files) generated(name string) (string, bool) {
+	make, ok := generated[name]
+	if !ok {
+		return "", false
+	}
+	text := make(f.node)
+	return text, text != ""
+}
 
 func (f *files) read(name string) ([]byte, error) {
 	name = path.Clean(name)
-	if make, ok := generated[name]; ok {
-		return []byte(make(f.node)), nil
+	if text, ok := f.generated(name); ok {
+		return []byte(text), nil
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if data, ok := f.written[name]; ok {
-		return slices.Clone(data), nil
+	data, err := f.on(name).read(name)
+	if err == errNoEntry && f.isDir(name) {
+		err = errIsDir
 	}
-	if f.isDir(name) {
+	return data, err
+}
+
+func (t *tree) read(name string) ([]byte, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch file, ok := t.written[name]; {
+	case !ok && t.isDir(name):
 		return nil, errIsDir
+	case !ok:
+		return nil, errNoEntry
+	case int64(len(file.data)) < file.size:
+		return nil, errTooLarge
+	default:
+		return slices.Clone(file.data), nil
 	}
-	return nil, errNoEntry
 }
 
 // write makes a file, or adds to it.
 func (f *files) write(name string, data []byte, add bool) error {
 	name = path.Clean(name)
-	if _, ok := generated[name]; ok {
-		return errForbidden
+	if err := f.writable(name); err != nil {
+		return err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.isDir(name):
+	t := f.on(name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.isDir(name) {
 		return errIsDir
-	case !f.isDir(path.Dir(name)):
-		return errNoEntry
+	}
+	file := t.written[name]
+	if add && int64(len(file.data)) < file.size {
+		return errTooLarge
 	}
 	if add {
-		data = append(slices.Clone(f.written[name]), data...)
+		data = append(slices.Clone(file.data), data...)
 	}
-	f.written[name] = slices.Clone(data)
+	t.written[name] = content{slices.Clone(data), int64(len(data))}
 	return nil
 }
 
+// layOut makes a file of at least size bytes, or lengthens it, and says by how
+// many bytes.
+func (f *files) layOut(name string, size int64) (int64, error) {
+	name = path.Clean(name)
+	if err := f.writable(name); err != nil {
+		return 0, err
+	}
+	t := f.on(name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.isDir(name) {
+		return 0, errIsDir
+	}
+	file := t.written[name]
+	added := max(0, size-file.size)
+	t.written[name] = content{file.data, file.size + added}
+	return added, nil
+}
+
+// writable says whether a file may be made at a clean path, apart from what is
+// there.
+func (f *files) writable(name string) error {
+	if _, ok := generated[name]; ok {
+		return errForbidden
+	}
+	if !f.isDir(path.Dir(name)) {
+		return errNoEntry
+	}
+	return nil
+}
+
+// exists reports whether a file or a directory is at a path.
+func (f *files) exists(name string) bool {
+	name = path.Clean(name)
+	if _, ok := f.generated(name); ok || f.isDir(name) {
+		return true
+	}
+	t := f.on(name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, ok := t.written[name]
+	return ok
+}
+
+// size is how long a file is; a directory has none.
+func (f *files) size(name string) int64 {
+	name = path.Clean(name)
+	t := f.on(name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.written[name].size
+}
+
 func (f *files) isDir(name string) bool {
-	if f.dirs[name] {
+	name = path.Clean(name)
+	t := f.on(name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.isDir(name) {
 		return true
 	}
 	for file := range generated {
-		if strings.HasPrefix(file, name+"/") {
+		if file != name && within(file, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// isDir is for a locked tree.
+func (t *tree) isDir(name string) bool {
+	if t.dirs[name] {
+		return true
+	}
+	for dir := range t.dirs {
+		if within(dir, name) {
+			return true
+		}
+	}
+	for file := range t.written {
+		if file != name && within(file, name) {
 			return true
 		}
 	}
@@ -128,39 +297,41 @@ func (f *files) isDir(name string) bool {
 // mkdir makes one directory, or with parents all that lack.
 func (f *files) mkdir(name string, parents bool) error {
 	name = path.Clean(name)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.written[name] != nil {
+	switch {
+	case f.isDir(name) && parents:
+		return nil
+	case f.exists(name):
 		return errExists
-	}
-	if f.isDir(name) {
-		if parents {
-			return nil
-		}
-		return errExists
-	}
-	if !parents && !f.isDir(path.Dir(name)) {
+	case !parents && !f.isDir(path.Dir(name)):
 		return errNoEntry
 	}
-	for dir := name; !f.isDir(dir); dir = path.Dir(dir) {
-		f.dirs[dir] = true
+	t := f.on(name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var missing []string
+	for dir := name; !t.isDir(dir); dir = path.Dir(dir) {
+		missing = append(missing, dir)
+	}
+	for _, dir := range missing {
+		t.dirs[dir] = true
 	}
 	return nil
 }
 
 // below lists the files and the made directories at or below name, in order.
+// It crosses no mount point.
 func (f *files) below(name string) (files, dirs []string) {
 	name = path.Clean(name)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	within := func(p string) bool { return p == name || strings.HasPrefix(p, strings.TrimSuffix(name, "/")+"/") }
-	for file := range f.written {
-		if within(file) {
+	t := f.on(name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for file := range t.written {
+		if within(file, name) {
 			files = append(files, file)
 		}
 	}
-	for dir := range f.dirs {
-		if within(dir) {
+	for dir := range t.dirs {
+		if within(dir, name) {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -173,15 +344,18 @@ func (f *files) below(name string) (files, dirs []string) {
 func (f *files) remove(name string) error {
 	name = path.Clean(name)
 	files, dirs := f.below(name)
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	t := f.on(name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	switch {
+	case name == rack.MountPoint:
+		return errBusy
 	case len(files) == 1 && files[0] == name:
-		delete(f.written, name)
+		delete(t.written, name)
 	case len(files) > 0 || len(dirs) > 1:
 		return errNotEmpty
 	case len(dirs) == 1:
-		delete(f.dirs, name)
+		delete(t.dirs, name)
 	default:
 		return errNoEntry
 	}

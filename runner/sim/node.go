@@ -50,14 +50,29 @@ func NewNodes(r *rack.Rack, extra map[string]Tool) *Nodes {
 	for name, tool := range extra {
 		s.tools[name] = tool
 	}
+	shared := newTree(rack.MountPoint)
 	for _, n := range r.Nodes() {
-		s.files[n.Name] = newFiles(n)
+		s.files[n.Name] = newFiles(n, shared)
 	}
 	return s
 }
 
 // searchPath is where the node's programs are.
 const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// holdsPrograms reports whether a directory is one of those.
+func holdsPrograms(dir string) bool { return slices.Contains(strings.Split(searchPath, ":"), dir) }
+
+// search is where the call's program is looked for.
+func (c *Call) search() string {
+	search := searchPath
+	for _, word := range c.Env {
+		if value, ok := strings.CutPrefix(word, "PATH="); ok {
+			search = value // the last one wins
+		}
+	}
+	return search
+}
 
 // Handler runs one command on the node named name.
 func (s *Nodes) Handler(name string) sshserver.Handler {
@@ -82,7 +97,7 @@ func (c *Call) run(ctx context.Context) sshserver.Exit {
 	}
 	tool, ok := c.program(c.Argv[0])
 	if !ok {
-		return sshserver.Exit{Refused: "tool-missing " + searchPath}
+		return sshserver.Exit{Refused: "tool-missing " + c.search()}
 	}
 	return tool(ctx, c)
 }
@@ -90,7 +105,11 @@ func (c *Call) run(ctx context.Context) sshserver.Exit {
 // program is the tool that a command names, by its name or its path.
 func (c *Call) program(name string) (Tool, bool) {
 	tool, ok := c.nodes.tools[path.Base(name)]
-	return tool, ok && (!strings.Contains(name, "/") || slices.Contains(strings.Split(searchPath, ":"), path.Dir(name)))
+	dirs := strings.Split(c.search(), ":")
+	if strings.Contains(name, "/") {
+		dirs = []string{path.Dir(name)}
+	}
+	return tool, ok && slices.ContainsFunc(dirs, holdsPrograms)
 }
 
 // exec is the call of another program in place of this one.

@@ -7,6 +7,9 @@ func builtin() map[string]Tool {
 		"id": id, "mkdir": mkdir, "nice": nice, "rm": rm, "sleep": sleep, "stdbuf": stdbuf, "sudo": sudo, "tail": tail,
 		"tee": tee, "timeout": timeout, "true": succeed, "false": fail,
 
+		"etcdctl": etcdctl, "find": find, "findmnt": findmnt, "fio": fio, "ip": ip, "lsblk": lsblk, "lscpu": lscpu,
+		"pgrep": pgrep, "pkill": pkill, "service": serviceTool, "stress-ng": stressNG, "systemctl": systemctl,
+
 		"all_reduce_perf": allReducePerf, "dmesg": dmesg, "gpu_burn": gpuBurn, "ibstat": ibstat, "journalctl": journalctl, "lspci": lspci,
 		"mpiexec": mpiexec, "mpiexec.hydra": mpiexec, "mpirun": mpirun, "nvidia-smi": nvidiaSMI, "srun": srun,
 	}

@@ -1,6 +1,10 @@
 package sshserver
 
-import "github.com/rackproof/rackproof/runner"
+import (
+	"errors"
+
+	"github.com/rackproof/rackproof/runner"
+)
 
 // CommandOf is a supervised command as this server's handlers get it.
 func CommandOf(s runner.Supervised) Command {
@@ -15,4 +19,20 @@ func ParseCommand(line string) (Command, error) {
 		return Command{}, err
 	}
 	return CommandOf(s), nil
+}
+
+// ParseAny reads, beside supervised commands, what somebody types by hand:
+// words that no shell would change.
+func ParseAny(line string) (Command, error) {
+	if c, err := ParseCommand(line); err == nil {
+		return c, nil
+	}
+	words, err := runner.Unquote(line)
+	if err != nil {
+		return Command{}, err
+	}
+	if len(words) == 0 || words[0] == "exec" {
+		return Command{}, errors.New("the command is empty, or another supervisor's")
+	}
+	return Command{Argv: words, Grace: runner.Grace}, nil
 }

@@ -27,6 +27,9 @@ type Link struct {
 // Supervise does the supervising script's contract around a handler: the
 // start lines, standard input, deadline, TERM and KILL, and the status. It
 // returns when the command's session would end.
+//
+// A command without a LinePrefix is not under the script: it has no start
+// lines, all of the input is its own, and it outlives the input's end.
 func Supervise(session context.Context, c Command, run Handler, link Link) {
 	ctx, stop := context.WithCancel(session)
 	defer stop()
@@ -43,6 +46,12 @@ func Supervise(session context.Context, c Command, run Handler, link Link) {
 	// Not waited for: it reads until the session's end.
 	go func() {
 		defer close(inputEnd)
+		if c.LinePrefix == "" {
+			_, err := io.Copy(inputW, link.Stdin)
+			inputW.CloseWithError(err)
+			<-session.Done()
+			return
+		}
 		_, err := io.CopyN(inputW, link.Stdin, c.Stdin)
 		inputW.CloseWithError(err)
 		// A handler that does not read its input must not hide the end.
@@ -60,9 +69,13 @@ func Supervise(session context.Context, c Command, run Handler, link Link) {
 		result <- run(ctx, c, inputR, stream{streams, link.Stdout}, stream{streams, link.Stderr})
 	})
 	exit := await(ctx, c, result)
-	if exit.Refused == "" {
+	switch {
+	case exit.Refused == "":
 		streams.begin()
-	} else {
+	case c.LinePrefix == "":
+		streams.refuse(c.Argv[0] + ": not found")
+		exit.Code = 127
+	default:
 		streams.refuse(exit.Refused)
 		if exit.Code == 0 {
 			exit.Code = refusedCode
@@ -116,7 +129,7 @@ func (s *streams) begin() {
 }
 
 func (s *streams) beginLocked() {
-	if s.begun {
+	if s.begun || s.prefix == "" {
 		return
 	}
 	s.begun = true

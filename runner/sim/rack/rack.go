@@ -104,6 +104,8 @@ type Node struct {
 	GPUs                      [GPUs]GPU
 	NICs                      [NICs]NIC
 
+	cpu cpuClock
+
 	mu    sync.Mutex // guards all below
 	heat  [GPUs]heat
 	loads map[int]load
@@ -120,6 +122,7 @@ func newNode(r *Rack, index int, name string) *Node {
 		Boot:      r.start.Add(-bootAge),
 		loads:     make(map[int]load),
 	}
+	n.cpu.at = r.start
 	for i := range n.GPUs {
 		n.GPUs[i] = newGPU(n, i)
 		n.heat[i] = heat{celsius: n.idleTemperature(i), at: r.start}

@@ -27,8 +27,18 @@ type service struct {
 	up      map[*Node]bool
 	leader  *Node
 	elected time.Time // the leader acts from then on
+	term    int       // rises at every election
 	values  map[string]string
+	writes  int
+	pids    map[*Node]int
+	killed  map[*Node]bool // did not end by itself
 }
+
+// MemberName is the name of a member's process and of its service.
+const MemberName = "etcd"
+
+// firstPID is a member's process id after boot; each start takes some more.
+const firstPID = 1873
 
 func (s *service) found(nodes []*Node) {
 	s.nodes = nodes[:min(members, len(nodes))]
@@ -37,7 +47,11 @@ func (s *service) found(nodes []*Node) {
 		s.up[n] = true
 	}
 	s.leader = s.nodes[0]
-	s.elected = s.rack.start
+	s.elected, s.term = s.rack.start, 2
+	s.pids, s.killed = make(map[*Node]int), make(map[*Node]bool)
+	for _, n := range s.nodes {
+		s.pids[n] = firstPID
+	}
 	s.values = make(map[string]string)
 }
 
@@ -60,9 +74,40 @@ func (n *Node) KillMember() bool {
 	if !s.up[n] {
 		return false
 	}
-	s.up[n] = false
-	s.elect()
+	s.up[n], s.killed[n] = false, true
+	s.elect(electionTime)
 	return true
+}
+
+// StopMember ends the node's member of the service in order. A leader hands
+// over to another member before it goes.
+func (n *Node) StopMember() {
+	s := &n.rack.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.up[n] {
+		s.up[n] = false
+		s.elect(0)
+	}
+	s.killed[n] = false
+}
+
+// MemberPID is the process id of the node's member of the service, which it
+// had while it ran; 0 on a node without one.
+func (n *Node) MemberPID() int {
+	s := &n.rack.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pids[n]
+}
+
+// MemberKilled reports whether the node's member was killed and has not been
+// started or stopped since.
+func (n *Node) MemberKilled() bool {
+	s := &n.rack.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.killed[n]
 }
 
 // StartMember starts the node's member of the service. The values of the
@@ -72,13 +117,15 @@ func (n *Node) StartMember() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if slices.Contains(s.nodes, n) && !s.up[n] {
-		s.up[n] = true
-		s.elect()
+		s.up[n], s.killed[n] = true, false
+		s.pids[n] += 1117
+		s.elect(electionTime)
 	}
 }
 
-// elect finds a leader where there is none and a majority is up.
-func (s *service) elect() {
+// elect finds a leader, who acts after the delay, where there is none and a
+// majority is up.
+func (s *service) elect(delay time.Duration) {
 	if s.leader != nil && s.up[s.leader] && s.majority() {
 		return
 	}
@@ -88,7 +135,8 @@ func (s *service) elect() {
 	}
 	for _, n := range s.nodes {
 		if s.up[n] {
-			s.leader, s.elected = n, time.Now().Add(electionTime)
+			s.leader, s.elected = n, time.Now().Add(delay)
+			s.term++
 			return
 		}
 	}
@@ -118,6 +166,7 @@ func (r *Rack) Put(key, value string) error {
 		return ErrNoLeader
 	}
 	s.values[key] = value
+	s.writes++
 	return nil
 }
 
@@ -136,6 +185,15 @@ func (r *Rack) Get(keep func(key string) bool) ([][2]string, error) {
 		}
 	}
 	return found, nil
+}
+
+// Term is how often a leader was elected, and Revision how often a value was
+// written, both as etcd counts them.
+func (r *Rack) Term() (term, revision int) {
+	s := &r.service
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.term, s.writes + 1
 }
 
 // Leader is the name of the member that takes writes now, or "".

@@ -1,0 +1,159 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/rackproof/rackproof/runner/sshserver"
+)
+
+// findTest is one part of find's expression: it says whether it holds for a
+// path, and may do something about it.
+type findTest func(name string, dir bool) bool
+
+// finder evaluates an expression of find (findutils 4.9) on a node's files.
+type finder struct {
+	c      *Call
+	acts   bool // the expression prints or deletes by itself
+	failed bool
+	err    error // what the expression holds and is not known here
+}
+
+// find knows one starting point and -depth, -type f and d, -name, -empty,
+// -delete, -print, -o, and parentheses.
+func find(_ context.Context, c *Call) sshserver.Exit {
+	args := c.Argv[1:]
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") || args[0] == "(" {
+		return c.usage("%q", c.Argv)
+	}
+	start, args := args[0], args[1:]
+	deep := slices.Contains(args, "-depth") || slices.Contains(args, "-delete")
+	f := &finder{c: c}
+	holds := func(string, bool) bool { return true }
+	if len(args) > 0 {
+		var rest []string
+		if holds, rest = f.either(args); f.err == nil && len(rest) > 0 {
+			f.err = fmt.Errorf("%q", rest)
+		}
+	}
+	if f.err != nil {
+		return c.usage("%v", f.err)
+	}
+	if !c.Files.exists(start) {
+		fmt.Fprintf(c.Stderr, "find: '%s': No such file or directory\n", start)
+		return code(1)
+	}
+	files, dirs := c.Files.below(start)
+	all := append(files, dirs...)
+	slices.SortFunc(all, func(a, b string) int { return walkOrder(a, b, deep) })
+	for _, name := range all {
+		if holds(name, c.Files.isDir(name)) && !f.acts {
+			c.printf("%s\n", name)
+		}
+	}
+	if f.failed {
+		return code(1)
+	}
+	return code(0)
+}
+
+// walkOrder compares paths by their names, one after another: a directory
+// comes before what is in it, or where the walk is deep after it.
+func walkOrder(a, b string, deep bool) int {
+	one, other := strings.Split(a, "/"), strings.Split(b, "/")
+	n := min(len(one), len(other))
+	if order := slices.Compare(one[:n], other[:n]); order != 0 {
+		return order
+	}
+	if deep {
+		return len(other) - len(one)
+	}
+	return len(one) - len(other)
+}
+
+// either reads terms with -o between them.
+func (f *finder) either(args []string) (findTest, []string) {
+	all, args := f.both(args)
+	for f.err == nil && len(args) > 0 && args[0] == "-o" {
+		var next findTest
+		before := all
+		next, args = f.both(args[1:])
+		all = func(name string, dir bool) bool { return before(name, dir) || next(name, dir) }
+	}
+	return all, args
+}
+
+// both reads terms with nothing between them, which means and.
+func (f *finder) both(args []string) (findTest, []string) {
+	all, args := f.term(args)
+	for f.err == nil && len(args) > 0 && args[0] != "-o" && args[0] != ")" {
+		var next findTest
+		before := all
+		next, args = f.term(args)
+		all = func(name string, dir bool) bool { return before(name, dir) && next(name, dir) }
+	}
+	return all, args
+}
+
+func (f *finder) term(args []string) (findTest, []string) {
+	if len(args) == 0 {
+		f.err = errors.New("the expression ends early")
+		return nil, nil
+	}
+	word, rest := args[0], args[1:]
+	switch {
+	case word == "(":
+		inner, rest := f.either(rest)
+		if f.err == nil && (len(rest) == 0 || rest[0] != ")") {
+			f.err = errors.New("a parenthesis is not closed")
+		}
+		if f.err != nil {
+			return nil, nil
+		}
+		return inner, rest[1:]
+	case word == "-depth":
+		return func(string, bool) bool { return true }, rest
+	case word == "-type" && len(rest) > 0 && (rest[0] == "f" || rest[0] == "d"):
+		return func(_ string, dir bool) bool { return dir == (rest[0] == "d") }, rest[1:]
+	case word == "-name" && len(rest) > 0:
+		if _, err := path.Match(rest[0], ""); err != nil {
+			f.err = fmt.Errorf("-name %s", rest[0])
+			return nil, nil
+		}
+		return func(name string, _ bool) bool {
+			match, _ := path.Match(rest[0], path.Base(name)) // the pattern was tried above
+			return match
+		}, rest[1:]
+	case word == "-empty":
+		return f.empty, rest
+	case word == "-print":
+		f.acts = true
+		return func(name string, _ bool) bool { f.c.printf("%s\n", name); return true }, rest
+	case word == "-delete":
+		f.acts = true
+		return f.remove, rest
+	}
+	f.err = fmt.Errorf("%q", word)
+	return nil, nil
+}
+
+func (f *finder) empty(name string, dir bool) bool {
+	if !dir {
+		return f.c.Files.size(name) == 0
+	}
+	files, dirs := f.c.Files.below(name)
+	return len(files) == 0 && len(dirs) <= 1
+}
+
+func (f *finder) remove(name string, _ bool) bool {
+	if err := f.c.Files.remove(name); err != nil {
+		fmt.Fprintf(f.c.Stderr, "find: cannot delete '%s': %s\n", name, err)
+		f.failed = true
+		return false
+	}
+	return true
+}
