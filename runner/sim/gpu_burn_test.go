@@ -27,7 +27,7 @@ func progressLines(t *testing.T, output string) []string {
 }
 
 func TestGPUBurn(t *testing.T) {
-	onRack(t, 1, nil, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, nil, func(t *testing.T, run func(argv ...string) result) {
 		r := run("gpu_burn", "-m", "90%", "-tc", "-c", "/opt/gpu-burn/compare.fatbin", "60")
 		if r.status() != 0 || r.took < 91*time.Second || r.took > 92*time.Second {
 			t.Errorf("status %d after %s, want 0 after 61 s and 30 s of grace", r.status(), r.took)
@@ -54,7 +54,7 @@ func TestGPUBurn(t *testing.T) {
 
 func TestGPUBurnFindsWrongData(t *testing.T) {
 	faults := []rack.Fault{{Kind: rack.KindWrongData, Node: "gpu001", Part: "gpu5", After: 12 * time.Second, For: 2 * time.Second}}
-	onRack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
 		r := run("gpu_burn", "-d", "30")
 		if r.status() != 0 {
 			t.Errorf("status %d, want 0", r.status())
@@ -66,7 +66,7 @@ func TestGPUBurnFindsWrongData(t *testing.T) {
 // The process of a GPU that falls off the bus dies, and the others go on.
 func TestGPUBurnLosesGPU(t *testing.T) {
 	faults := []rack.Fault{{Kind: rack.KindXID79, Node: "gpu001", Part: "gpu2", After: 20 * time.Second}}
-	onRack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
 		r := run("gpu_burn", "-tc", "40")
 		if r.status() != 0 {
 			t.Errorf("status %d, want 0", r.status())
@@ -79,7 +79,7 @@ func TestGPUBurnLosesGPU(t *testing.T) {
 }
 
 func TestGPUBurnOfOneGPU(t *testing.T) {
-	onRack(t, 1, nil, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, nil, func(t *testing.T, run func(argv ...string) result) {
 		r := run("gpu_burn", "-i", "3", "-m", "1024", "5")
 		holds(t, r.stdout, "using 1024 MB of it), using FLOATS\n", "Results are 268435456 bytes each, thus performing 2 iterations\n", "Tested 1 GPUs:\n\tGPU 0: OK\n")
 		run("gpu_burn", "-m", "none", "5").want(t, 22, "")
@@ -90,7 +90,7 @@ func TestGPUBurnOfOneGPU(t *testing.T) {
 // All processes die at the start where the only GPU asked is gone.
 func TestGPUBurnOfLostGPU(t *testing.T) {
 	faults := []rack.Fault{{Kind: rack.KindXID79, Node: "gpu001", Part: "gpu0"}}
-	onRack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
 		r := run("gpu_burn", "-i", "0", "60")
 		if r.status() != 123 {
 			t.Errorf("status %d, want 123", r.status())

@@ -9,7 +9,7 @@ import (
 
 func TestIbstat(t *testing.T) {
 	faults := []rack.Fault{{Kind: rack.KindSlowLink, Node: "gpu001", Part: "mlx5_2"}}
-	onRack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
 		run("ibstat", "-l").want(t, 0, "mlx5_0\nmlx5_1\nmlx5_2\nmlx5_3\nmlx5_4\nmlx5_5\nmlx5_6\nmlx5_7\n")
 		run("ibstat", "mlx5_2").want(t, 0, `CA 'mlx5_2'
 	CA type: MT4129
@@ -36,7 +36,7 @@ func TestIbstat(t *testing.T) {
 
 func TestFlappingLinkShows(t *testing.T) {
 	faults := []rack.Fault{{Kind: rack.KindFlappingLink, Node: "gpu001", Part: "mlx5_5", For: 30 * time.Second}}
-	onRack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
 		run("sleep", "10.1")
 		holds(t, run("ibstat", "mlx5_5", "1").stdout, "\tState: Down\n\tPhysical state: Polling\n\tRate: 10\n\tBase lid: 65535\n")
 		run("tail", "-v", "-n", "+1", "/sys/class/infiniband/mlx5_5/ports/1/state", "/sys/class/infiniband/mlx5_5/ports/1/counters/link_downed",

@@ -46,7 +46,7 @@ func (l launch) run(ctx context.Context) ended {
 		calls[rank] = &call
 	}
 	if isNcclTests(argv[0]) {
-		return runNccl(ctx, processes(calls))
+		return runNccl(ctx, ncclProcs(calls))
 	}
 	return together(ctx, calls)
 }
@@ -67,8 +67,8 @@ func withoutEnv(argv []string) (bare, settings []string) {
 	return argv[i:], argv[1:i]
 }
 
-// processes are the ranks of one run of nccl-tests.
-func processes(calls []*Call) []*ncclProc {
+// ncclProcs are the ranks of one run of nccl-tests.
+func ncclProcs(calls []*Call) []*ncclProc {
 	procs := make([]*ncclProc, len(calls))
 	beside := make(map[*rack.Node]int)
 	for rank, c := range calls {

@@ -9,7 +9,7 @@ import (
 )
 
 func TestMpirunPlacesRanks(t *testing.T) {
-	onRack(t, 3, nil, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 3, nil, func(t *testing.T, run func(argv ...string) result) {
 		name := []string{"cat", "/proc/sys/kernel/hostname"}
 		for _, c := range []struct {
 			argv string
@@ -45,7 +45,7 @@ func sortedLines(text string) string {
 
 // Pieces of rank 0's row get a tag each, and other ranks' lines come between.
 func TestMpirunTagsPieces(t *testing.T) {
-	onRack(t, 2, nil, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 2, nil, func(t *testing.T, run func(argv ...string) result) {
 		argv := strings.Fields("mpirun -np 2 --host gpu001,gpu002 -x NCCL_DEBUG=INFO all_reduce_perf -b 1G -e 1G -n 2")
 		tagged := run(append([]string{"mpirun", "--tag-output"}, argv[1:]...)...)
 		holds(t, tagged.stdout, "[1,0]<stdout>:  1073741824     268435456     float     sum      -1[1,1]<stdout>:gpu002:",
@@ -58,7 +58,7 @@ func TestMpirunTagsPieces(t *testing.T) {
 
 func TestMpirunFailures(t *testing.T) {
 	lost := []rack.Fault{{Kind: rack.KindXID79, Node: "gpu002", Part: "gpu1", After: 3 * time.Second}}
-	onRack(t, 2, lost, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 2, lost, func(t *testing.T, run func(argv ...string) result) {
 		for _, c := range []struct {
 			argv           string
 			status         int
@@ -87,7 +87,7 @@ func TestMpirunFailures(t *testing.T) {
 
 // srun passes whole lines on, also of a program behind env.
 func TestSrunKeepsRowsWhole(t *testing.T) {
-	onRack(t, 2, nil, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 2, nil, func(t *testing.T, run func(argv ...string) result) {
 		r := run(strings.Fields("srun -N 2 --ntasks-per-node=8 -n 16 -w gpu001,gpu002 --distribution=block --mpi=pmix --label env NCCL_DEBUG=INFO all_reduce_perf -b 1G -e 1G")...)
 		holds(t, r.stdout, "\n 0:   1073741824     268435456     float     sum      -1  ", "\n15: gpu002:", "\n 0: #  Rank 15 Group  0 Pid ")
 		if n := strings.Count(r.stdout, "# Collective test starting"); n != 1 {
@@ -98,7 +98,7 @@ func TestSrunKeepsRowsWhole(t *testing.T) {
 
 // A program needs its own GPUs: the ranks of a node count from its first.
 func TestHydraReadsHostfile(t *testing.T) {
-	onRack(t, 2, nil, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 2, nil, func(t *testing.T, run func(argv ...string) result) {
 		run("mkdir", "-p", "-m", "0700", "--", "/var/tmp/work")
 		hosts := run("mpiexec", "-f", "/var/tmp/work/hosts", "-n", "16", "-ppn", "8", "all_reduce_perf")
 		holds(t, hosts.stderr, "hostfile /var/tmp/work/hosts: No such file or directory")

@@ -50,7 +50,7 @@ func (j *ncclJob) openJSON() {
 	w := &ncclJSON{files: p.files, name: name}
 	j.json = w
 	w.add(`{"version":1,"start_time":%s,"args":%s,"env":%s,"nccl_version":%d`,
-		jsonText(jsonNow()), jsonTexts(p.argv), jsonTexts(processEnv(p.env)), ncclVersionCode)
+		quoteNccl(jsonNow()), quotesNccl(p.argv), quotesNccl(processEnv(p.env)), ncclVersionCode)
 }
 
 // processEnv is the whole environment of a process: that of a login, and what
@@ -96,7 +96,7 @@ func (w *ncclJSON) devices(j *ncclJob) {
 		}
 		d := j.devicesOf(p)[0]
 		w.add(`{"rank":%d,"group":0,"pid":%d,"hostname":%s,"device":%d,"device_hex":%s,"device_info":%s}`,
-			i*j.perProc(), p.pid, jsonText(shortHost(p.node)), d.index, jsonText(cudaBus(d)), jsonText(rack.GPUModel))
+			i*j.perProc(), p.pid, quoteNccl(shortHost(p.node)), d.index, quoteNccl(cudaBus(d)), quoteNccl(rack.GPUModel))
 	}
 	w.add("]}")
 }
@@ -111,7 +111,7 @@ func (w *ncclJSON) result(r ncclRow, t ncclTests) {
 		w.add(",")
 	}
 	w.results++
-	w.add(`{"size":%d,"count":%d,"type":%s,"redop":%s,"root":"    -1"`, r.bytes, r.count, jsonText(r.kind), jsonText(r.op))
+	w.add(`{"size":%d,"count":%d,"type":%s,"redop":%s,"root":"    -1"`, r.bytes, r.count, quoteNccl(r.kind), quoteNccl(r.op))
 	clock := "time"
 	if t.cpuTime {
 		clock = "cpu_time"
@@ -132,7 +132,7 @@ func (w *ncclJSON) result(r ncclRow, t ncclTests) {
 func (w *ncclJSON) footer(wrong int, average float64, judged string) {
 	okay := map[string]string{"": "unchecked", "OK": "true", "FAILED": "false"}[judged]
 	w.add(`],"out_of_bounds":{"count":%d,"okay":"%t"},"average_bus_bandwidth":{"bandwidth":%s,"okay":"%s"},"errors":[""],"end_time":%s}`,
-		wrong, wrong == 0, jsonDouble(average), okay, jsonText(jsonNow()))
+		wrong, wrong == 0, jsonDouble(average), okay, quoteNccl(jsonNow()))
 }
 
 // close writes the file. A run that failed leaves the document open, on which
@@ -164,9 +164,9 @@ func jsonDouble(v float64) string {
 	return strconv.FormatFloat(v, 'f', 6, 64)
 }
 
-// jsonText quotes a text as the program does, which ends it at the first
+// quoteNccl quotes a text as the program does, which ends it at the first
 // character that it does not know.
-func jsonText(text string) string {
+func quoteNccl(text string) string {
 	var b strings.Builder
 	b.WriteByte('"')
 	for i := range len(text) {
@@ -187,10 +187,10 @@ func jsonText(text string) string {
 	return b.String() + `"`
 }
 
-func jsonTexts(texts []string) string {
+func quotesNccl(texts []string) string {
 	quoted := make([]string, len(texts))
 	for i, text := range texts {
-		quoted[i] = jsonText(text)
+		quoted[i] = quoteNccl(text)
 	}
 	return "[" + strings.Join(quoted, ",") + "]"
 }

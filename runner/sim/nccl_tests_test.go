@@ -14,7 +14,7 @@ import (
 )
 
 func TestAllReducePerf(t *testing.T) {
-	onRack(t, 1, nil, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, nil, func(t *testing.T, run func(argv ...string) result) {
 		run("all_reduce_perf", "-b", "8", "-e", "16G", "-f", "2048", "-g", "8", "-n", "20", "-w", "5", "-c", "1", "-a", "3").want(t, 0,
 			`# nccl-tests version 2.17.9 nccl-headers=22105 nccl-library=22105
 # Collective test starting: all_reduce_perf
@@ -85,7 +85,7 @@ func TestAllReduceBandwidth(t *testing.T) {
 		{"wrong data", []rack.Fault{{Kind: rack.KindWrongData, Node: "gpu001", Part: "gpu4"}}, "all_reduce_perf -b 8G -e 8G -g 8", 470, 485, "2051"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			onRack(t, 2, c.faults, func(t *testing.T, run func(argv ...string) result) {
+			onGPURack(t, 2, c.faults, func(t *testing.T, run func(argv ...string) result) {
 				r := run(strings.Fields(c.argv)...)
 				row := tableRow(t, r.stdout, "8589934592")
 				if bus := number(t, row[7]); bus < c.low || bus > c.top {
@@ -106,7 +106,7 @@ func TestAllReduceBandwidth(t *testing.T) {
 
 // A run takes the time of its iterations.
 func TestAllReduceTakesItsTime(t *testing.T) {
-	onRack(t, 1, nil, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, nil, func(t *testing.T, run func(argv ...string) result) {
 		r := run("all_reduce_perf", "-b", "16G", "-e", "16G", "-g", "8", "-n", "100", "-w", "5")
 		micros := number(t, tableRow(t, r.stdout, "17179869184")[5])
 		want := time.Duration(micros*209) * time.Microsecond // 5 + 2 (1 + 100 + 1)
@@ -144,7 +144,7 @@ func TestAllReduceFailures(t *testing.T) {
 		{"not simulated", nil, "env NCCL_IB_DISABLE=1 all_reduce_perf -g 8", 2, "", "all_reduce_perf: the simulated rack does not have this: NCCL_IB_DISABLE=1\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			onRack(t, 1, c.faults, func(t *testing.T, run func(argv ...string) result) {
+			onGPURack(t, 1, c.faults, func(t *testing.T, run func(argv ...string) result) {
 				r := run(strings.Fields(c.argv)...)
 				if r.status() != c.status {
 					t.Errorf("status %d, want %d; stderr %q", r.status(), c.status, r.stderr)
@@ -157,7 +157,7 @@ func TestAllReduceFailures(t *testing.T) {
 }
 
 func TestAllReduceOptions(t *testing.T) {
-	onRack(t, 1, nil, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, nil, func(t *testing.T, run func(argv ...string) result) {
 		r := run("all_reduce_perf", "--minbytes=1M", "--maxbytes", "2M", "-i512K", "-d", "bfloat16", "-o", "max", "-g4", "-t", "2", "-z", "1", "-p1", "-G", "2", "-m", "3", "-S", "1", "-M", "1")
 		holds(t, r.stdout,
 			"# nThread 2 nGpus 4 minBytes 1048576 maxBytes 2097152 step: 524288(bytes) warmup iters: 1 iters: 20 agg iters: 3 validation: 1 graph: 2\n"+
@@ -210,7 +210,7 @@ type ncclReport struct {
 }
 
 func TestAllReduceJSON(t *testing.T) {
-	onRack(t, 2, nil, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 2, nil, func(t *testing.T, run func(argv ...string) result) {
 		argv := []string{"env", "NCCL_DEBUG=WARN", "mpirun", "-np", "16", "--host", "gpu001:8,gpu002:8", "all_reduce_perf", "-b", "1G", "-e", "4G", "-f", "2", "-J", "/tmp/out.json"}
 		first := run(argv...)
 		holds(t, first.stdout, "# Writing JSON output to /tmp/out.json\n")
@@ -245,7 +245,7 @@ func TestAllReduceJSON(t *testing.T) {
 // the assertion of its writer.
 func TestAllReduceJSONOfFailure(t *testing.T) {
 	faults := []rack.Fault{{Kind: rack.KindXID79, Node: "gpu001", Part: "gpu6", After: 4 * time.Second}}
-	onRack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
 		r := run("all_reduce_perf", "-b", "8", "-e", "16G", "-f", "2", "-g", "8", "-n", "100", "-J", "/tmp/out.json")
 		if r.exit.Class != evidence.ClassSignal || r.exit.Signal != "ABRT" {
 			t.Errorf("it ended by %s %s, want ABRT", r.exit.Class, r.exit.Signal)
@@ -263,7 +263,7 @@ func TestAllReduceJSONOfFailure(t *testing.T) {
 // With a hung node the others wait, and -T ends what had begun.
 func TestHungNodeHoldsRunUp(t *testing.T) {
 	argv := []string{"mpirun", "-np", "16", "--host", "gpu001:8,gpu002:8", "all_reduce_perf", "-b", "16G", "-e", "16G", "-n", "500"}
-	onRack(t, 2, []rack.Fault{{Kind: rack.KindHungNode, Node: "gpu002"}}, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 2, []rack.Fault{{Kind: rack.KindHungNode, Node: "gpu002"}}, func(t *testing.T, run func(argv ...string) result) {
 		if r := run(argv...); r.exit.Class != evidence.ClassTimeout || r.stdout != "" {
 			t.Errorf("class %s with output %q, want a timeout and none", r.exit.Class, r.stdout)
 		}
@@ -273,7 +273,7 @@ func TestHungNodeHoldsRunUp(t *testing.T) {
 		}
 		holds(t, limited.stderr, "The user-provided time limit for job execution has been reached:\n\n  Timeout: 60 seconds\n")
 	})
-	onRack(t, 2, []rack.Fault{{Kind: rack.KindHungNode, Node: "gpu002", After: 10 * time.Second}}, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 2, []rack.Fault{{Kind: rack.KindHungNode, Node: "gpu002", After: 10 * time.Second}}, func(t *testing.T, run func(argv ...string) result) {
 		r := run(append(argv, "-T", "30")...)
 		if r.status() != 4 || r.took < 40*time.Second || r.took > 41*time.Second {
 			t.Errorf("status %d after %s, want 4 after 40 s", r.status(), r.took)
@@ -289,7 +289,7 @@ var (
 
 // NCCL's log goes to a file of each process, and keeps the table whole.
 func TestNCCLLog(t *testing.T) {
-	onRack(t, 2, nil, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 2, nil, func(t *testing.T, run func(argv ...string) result) {
 		r := run("env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING", "NCCL_DEBUG_FILE=/tmp/nccl.%h.%p", "mpirun", "-np", "16", "--host", "gpu001:8,gpu002:8",
 			"--map-by", "ppr:8:node", "--tag-output", "-x", "NCCL_DEBUG", "-x", "NCCL_DEBUG_SUBSYS", "-x", "NCCL_DEBUG_FILE", "all_reduce_perf", "-b", "8G", "-e", "8G", "-n", "3")
 		holds(t, r.stdout, "[1,0]<stdout>:NCCL version 2.21.5+cuda12.4\n")
@@ -328,7 +328,7 @@ func TestNCCLLog(t *testing.T) {
 
 // Without a file the log is glued into the rows.
 func TestNCCLLogInOutput(t *testing.T) {
-	onRack(t, 2, nil, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 2, nil, func(t *testing.T, run func(argv ...string) result) {
 		argv := []string{"env", "NCCL_DEBUG=INFO", "mpirun", "-np", "4", "--host", "gpu001:2,gpu002:2", "-x", "NCCL_DEBUG", "all_reduce_perf", "-b", "1G", "-e", "1G"}
 		r := run(argv...)
 		late := `\nncclCommInit`

@@ -9,7 +9,7 @@ import (
 )
 
 func TestNvidiaSMIQuery(t *testing.T) {
-	onRack(t, 1, nil, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, nil, func(t *testing.T, run func(argv ...string) result) {
 		run("nvidia-smi", "--query-gpu=count,index,uuid,serial,gpu_name,pci.bus_id,memory.total,mig.mode.current,clocks.sm,clocks_throttle_reasons.active,inforom.pwr",
 			"--format=csv", "-i", "0,7").want(t, 0,
 			"count, index, uuid, serial, name, pci.bus_id, memory.total [MiB], mig.mode.current, clocks.current.sm [MHz], clocks_event_reasons.active, inforom.pwr\n"+
@@ -26,7 +26,7 @@ func TestNvidiaSMIQuery(t *testing.T) {
 }
 
 func TestNvidiaSMILinks(t *testing.T) {
-	onRack(t, 1, nil, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, nil, func(t *testing.T, run func(argv ...string) result) {
 		r := run("nvidia-smi", "nvlink", "--status")
 		if n := strings.Count(r.stdout, "\t Link "); n != 8*18 {
 			t.Errorf("%d links, want 144", n)
@@ -38,7 +38,7 @@ func TestNvidiaSMILinks(t *testing.T) {
 // A GPU that never came up has no index, and those behind it move up.
 func TestNvidiaSMIWithDeadGPU(t *testing.T) {
 	faults := []rack.Fault{{Kind: rack.KindDeadGPU, Node: "gpu001", Part: "gpu1"}}
-	onRack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
 		run("nvidia-smi", "--query-gpu=count,index,pci.bus_id", "--format=csv,noheader").want(t, 0,
 			"7, 0, 00000000:1B:00.0\n7, 1, 00000000:52:00.0\n7, 2, 00000000:61:00.0\n7, 3, 00000000:9D:00.0\n"+
 				"7, 4, 00000000:C3:00.0\n7, 5, 00000000:D1:00.0\n7, 6, 00000000:DF:00.0\n")
@@ -49,7 +49,7 @@ func TestNvidiaSMIWithDeadGPU(t *testing.T) {
 // A lost GPU costs the whole answer, also in the middle of a loop.
 func TestNvidiaSMIWithLostGPU(t *testing.T) {
 	faults := []rack.Fault{{Kind: rack.KindXID79, Node: "gpu001", Part: "gpu1", After: 25 * time.Second}}
-	onRack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
 		r := run("nvidia-smi", "--query-gpu=timestamp,index", "--format=csv", "-l", "10", "-i", "1")
 		r.want(t, 15, "timestamp, index\n2000/01/01 00:00:00.000, 1\n2000/01/01 00:00:10.000, 1\n2000/01/01 00:00:20.000, 1\n"+
 			"Unable to determine the device handle for GPU0000:43:00.0: Unknown Error\n")
@@ -67,7 +67,7 @@ func TestNvidiaSMIWithLostGPU(t *testing.T) {
 // to its slowdown.
 func TestNvidiaSMIUnderLoad(t *testing.T) {
 	faults := []rack.Fault{{Kind: rack.KindHotGPU, Node: "gpu001", Part: "gpu3"}}
-	onRack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
 		samples := make(chan string)
 		go func() {
 			r := run("timeout", "100", "nvidia-smi", "--query-gpu=index,utilization.gpu,clocks_event_reasons.active,clocks_event_reasons.hw_thermal_slowdown,pstate,memory.used", "--format=csv,noheader", "-lms", "99000", "-i", "2,3")
@@ -83,7 +83,7 @@ func TestNvidiaSMIUnderLoad(t *testing.T) {
 
 func TestDriverSkewShows(t *testing.T) {
 	faults := []rack.Fault{{Kind: rack.KindDriverSkew, Node: "gpu001"}}
-	onRack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
+	onGPURack(t, 1, faults, func(t *testing.T, run func(argv ...string) result) {
 		run("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "-i", "0").want(t, 0, "535.183.06\n")
 		run("nvidia-smi", "--version").want(t, 0, "NVIDIA-SMI version  : 535.183.06\nNVML version        : 535.183\nDRIVER version      : 535.183.06\nCUDA Version        : 12.2\n")
 	})

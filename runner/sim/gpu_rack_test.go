@@ -54,8 +54,8 @@ func holds(t *testing.T, output string, texts ...string) {
 	}
 }
 
-// onRack runs test in a bubble with a rack of n nodes, of seed 7, and faults.
-func onRack(t *testing.T, n int, faults []rack.Fault, test func(t *testing.T, run func(argv ...string) result)) {
+// onGPURack runs test in a bubble with a rack of n nodes, of seed 7, and faults.
+func onGPURack(t *testing.T, n int, faults []rack.Fault, test func(t *testing.T, run func(argv ...string) result)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r, err := rack.New(rack.Config{Nodes: nodeNames(n), Seed: 7})
