@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rackproof/rackproof/runner/sshserver"
@@ -18,7 +19,11 @@ type findTest func(name string, dir bool) bool
 // finder evaluates an expression of find (findutils 4.9) on a node's files.
 type finder struct {
 	c      *Call
-	acts   bool // the expression prints or deletes by itself
+	ctx    context.Context
+	least  int      // -mindepth
+	most   int      // -maxdepth; negative: none
+	last   []func() // what is done when all is walked
+	acts   bool     // the expression prints or deletes by itself
 	failed bool
 	err    error // what the expression holds and is not known here
 }
@@ -26,10 +31,10 @@ type finder struct {
 // listing is the expression with which links are listed.
 var listing = []string{"-type", "l", "-printf", `%f %l\n`}
 
-// find knows one starting point and -depth, -type f and d, -name, -empty,
-// -delete, -print, -o, and parentheses; and several starting points for a listing
-// of links.
-func find(_ context.Context, c *Call) sshserver.Exit {
+// find knows one starting point and -depth, -mindepth, -maxdepth, -type f and
+// d, -name, -empty, -delete, -print, -exec with {} +, -o, and parentheses; and
+// several starting points for a listing of links.
+func find(ctx context.Context, c *Call) sshserver.Exit {
 	args := c.Argv[1:]
 	if n := len(args) - len(listing); n > 0 && slices.Equal(args[n:], listing) {
 		text, missing := c.listLinks(args[:n])
@@ -44,7 +49,7 @@ func find(_ context.Context, c *Call) sshserver.Exit {
 	}
 	start, args := args[0], args[1:]
 	deep := slices.Contains(args, "-depth") || slices.Contains(args, "-delete")
-	f := &finder{c: c}
+	f := &finder{c: c, ctx: ctx, most: -1}
 	holds := func(string, bool) bool { return true }
 	if len(args) > 0 {
 		var rest []string
@@ -62,10 +67,18 @@ func find(_ context.Context, c *Call) sshserver.Exit {
 	files, dirs := c.Files.below(start)
 	all := append(files, dirs...)
 	slices.SortFunc(all, func(a, b string) int { return walkOrder(a, b, deep) })
+	top := strings.Count(path.Clean(start), "/")
 	for _, name := range all {
+		depth := strings.Count(name, "/") - top
+		if depth < f.least || f.most >= 0 && depth > f.most {
+			continue
+		}
 		if holds(name, c.Files.isDir(name)) && !f.acts {
 			c.printf("%s\n", name)
 		}
+	}
+	for _, end := range f.last {
+		end()
 	}
 	if f.failed {
 		return code(1)
@@ -128,7 +141,21 @@ func (f *finder) term(args []string) (findTest, []string) {
 		}
 		return inner, rest[1:]
 	case word == "-depth":
-		return func(string, bool) bool { return true }, rest
+		return always, rest
+	case (word == "-mindepth" || word == "-maxdepth") && len(rest) > 0:
+		n, err := strconv.Atoi(rest[0])
+		if err != nil {
+			f.err = fmt.Errorf("%s %s", word, rest[0])
+			return nil, nil
+		}
+		if word == "-mindepth" {
+			f.least = n
+		} else {
+			f.most = n
+		}
+		return always, rest[1:]
+	case word == "-exec":
+		return f.execute(rest)
 	case word == "-type" && len(rest) > 0 && (rest[0] == "f" || rest[0] == "d"):
 		return func(_ string, dir bool) bool { return dir == (rest[0] == "d") }, rest[1:]
 	case word == "-name" && len(rest) > 0:
@@ -151,6 +178,26 @@ func (f *finder) term(args []string) (findTest, []string) {
 	}
 	f.err = fmt.Errorf("%q", word)
 	return nil, nil
+}
+
+func always(string, bool) bool { return true }
+
+// execute reads the command of -exec … {} +, which runs once, with all paths.
+func (f *finder) execute(args []string) (findTest, []string) {
+	end := slices.Index(args, "+")
+	if end < 2 || args[end-1] != "{}" {
+		f.err = errors.New("-exec without {} +")
+		return nil, nil
+	}
+	f.acts = true
+	command := args[:end-1]
+	var found []string
+	f.last = append(f.last, func() {
+		if len(found) > 0 && f.c.exec(f.ctx, slices.Concat(command, found)) != code(0) {
+			f.failed = true
+		}
+	})
+	return func(name string, _ bool) bool { found = append(found, name); return true }, args[end+1:]
 }
 
 func (f *finder) empty(name string, dir bool) bool {

@@ -54,6 +54,10 @@ func lspci(_ context.Context, c *Call) sshserver.Exit {
 	for len(args) > 0 {
 		option, value := args[0], ""
 		args = args[1:]
+		if rest, ok := strings.CutPrefix(option, "-D"); ok && rest != "" {
+			domains = true
+			option = "-" + rest // flags may stand together, as in -Dn
+		}
 		if option == "-d" || option == "-s" {
 			if len(args) == 0 {
 				return c.usage("%q", c.Argv)

@@ -9,6 +9,7 @@ func builtin() map[string]Tool {
 
 		"etcdctl": etcdctl, "find": find, "findmnt": findmnt, "fio": fio, "ip": ip, "lsblk": lsblk, "lscpu": lscpu,
 		"pgrep": pgrep, "pkill": pkill, "service": serviceTool, "stress-ng": stressNG, "systemctl": systemctl,
+		"awk": awk, "sed": sed, "uname": uname,
 
 		"all_reduce_perf": allReducePerf, "dmesg": dmesg, "gpu_burn": gpuBurn, "ibstat": ibstat, "journalctl": journalctl, "lspci": lspci,
 		"mpiexec": mpiexec, "mpiexec.hydra": mpiexec, "mpirun": mpirun, "nvidia-smi": nvidiaSMI, "srun": srun,
