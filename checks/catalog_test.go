@@ -142,7 +142,8 @@ func defaults(t *testing.T, params []evidence.Param, required map[string]any) js
 var requiredParams = map[string]map[string]any{
 	"command": {"argv": []string{"true"}, "proof": "^done$",
 		"metric": []any{map[string]any{"name": "m", "unit": "1", "count": "x"}}},
-	"inventory":   {"version": []any{map[string]any{"name": "fio", "argv": []string{"fio", "--version"}}}},
+	"inventory": {"version": []any{map[string]any{"name": "fio", "argv": []string{"fio", "--version"}}},
+		"gpus": true, "gpu_slots": []string{"0000:1b:00.0"}, "links": true, "nics": []string{"mlx5_0"}},
 	"storage_fio": {"path": "/mnt/pfs/a", "filesystem": "lustre", "clients": []int{1, 2}},
 	"host_burn":   {"kernel_log": true},
 	"gpu_burn":    {"kernel_log": true},
@@ -173,7 +174,7 @@ func TestSpecs(t *testing.T) {
 				if m.Name == "" || m.Unit == "" || m.Doc == "" || m.Level == "" || names[m.Name] {
 					t.Errorf("metric without name, unit, doc or level, or there twice: %+v", m)
 				}
-				if !slices.Contains([]string{"1", "%", "s", "ms", "h", "1/s", "MiB/s", "GiB", "C", "W", "MHz", "GFLOP/s"}, m.Unit) {
+				if !slices.Contains([]string{"1", "%", "s", "ms", "h", "1/s", "MiB/s", "Gb/s", "GiB", "C", "W", "MHz", "GFLOP/s"}, m.Unit) {
 					t.Errorf("metric %s has the unknown unit %q", m.Name, m.Unit)
 				}
 				names[m.Name] = true

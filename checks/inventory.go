@@ -174,7 +174,7 @@ func (p inventoryParams) metrics() []Metric {
 		metrics = append(metrics, gpuMetrics...)
 	}
 	if p.Links {
-		metrics = append(metrics, p.linkMetrics()...)
+		metrics = append(metrics, hcaMetrics...)
 	}
 	return metrics
 }

@@ -83,7 +83,7 @@ var gpuFacts = []FactSpec{
 	{Name: "gpu_pci", Level: "node", Doc: "Their PCI addresses, such as 0000:1b:00.0, likewise."},
 }
 
-// gpuLimit bounds the GPUs that a plan may expect in one node.
+// gpuLimit bounds the GPUs of one node, in a plan and in what a tool printed.
 const gpuLimit = 1024
 
 // expectedGPUs is how many GPUs each node is to have, by the slots or by the
@@ -168,24 +168,46 @@ func (o stepOutput) source(l smiLine) string {
 	return fmt.Sprintf("%s/%s:%d", evidence.StepDir(o.step, o.node), l.stream, l.line)
 }
 
-// byAddress sorts the rows of a query by the PCI addresses of their GPUs. One
-// without an address stands for a GPU that it could not read.
-func (n nodeInventory) byAddress(out stepOutput, table *smiTable) (map[string]smiRow, bool) {
-	rows := make(map[string]smiRow, len(table.rows))
+// byAddress sorts the rows of a query by the PCI addresses of their GPUs. A
+// row that has none is as good as a line about a GPU that is lost, if it says
+// so itself; else it could be of any, and stop says that.
+func (n nodeInventory) byAddress(out stepOutput, table smiTable) (l gpuListing, ok bool) {
+	l = gpuListing{out: out, rows: make(map[string]smiRow, len(table.rows)), lost: table.lost}
 	for _, row := range table.rows {
 		text, missing := row.text("pci.bus_id")
 		address, ok := pciAddress(text)
-		if missing != "" {
-			table.lost = append(table.lost, smiLine{stream: "stdout", line: row.line, text: missing})
+		switch {
+		case missing != "" && row.lost():
+			l.lost = append(l.lost, smiLine{stream: "stdout", line: row.line, text: missing})
+			continue
+		case missing != "":
+			l.stop = token("(the PCI address of one is " + missing + ")")
 			continue
 		}
-		if _, again := rows[address]; again || !ok {
+		if _, again := l.rows[address]; again || !ok {
 			n.report(n.node, out.step, evidence.ClassUnparsable, "line %d is of a GPU at %q: there can be one there, and only one", row.line, token(text))
-			return nil, false
+			return gpuListing{}, false
 		}
-		rows[address] = row
+		l.rows[address] = row
 	}
-	return rows, true
+	if len(l.rows) > gpuLimit {
+		n.report(n.node, out.step, evidence.ClassUnparsable, "nvidia-smi lists %d GPUs, and a node has at most %d here", len(l.rows), gpuLimit)
+		return gpuListing{}, false
+	}
+	return l, true
+}
+
+// unread is how many GPUs beside those of the rows it could not reach.
+func (l gpuListing) unread() int {
+	count, seen := 0, make(map[string]bool)
+	for _, line := range l.lost {
+		if _, listed := l.rows[line.address]; listed || seen[line.address] {
+			continue
+		}
+		seen[line.address] = line.address != ""
+		count++
+	}
+	return count
 }
 
 // gpuListing is what the query of all GPUs says.
@@ -233,11 +255,10 @@ func (n nodeInventory) gpuListing() (gpuListing, bool) {
 	if !ok {
 		return gpuListing{}, false
 	}
-	rows, ok := n.byAddress(out, &table)
+	listing, ok := n.byAddress(out, table)
 	if !ok {
 		return gpuListing{}, false
 	}
-	listing := gpuListing{out: out, rows: rows, lost: table.lost}
 	count := -1.0
 	for _, row := range table.rows {
 		printed, missing := row.number("count", "")
@@ -250,12 +271,13 @@ func (n nodeInventory) gpuListing() (gpuListing, bool) {
 			count = printed
 		}
 	}
-	named, all := float64(len(rows)), float64(len(rows)+len(table.lost))
+	named := float64(len(listing.rows))
 	switch {
-	case len(table.rows) == 0 && len(table.lost) == 0: // it says that there is none
-	case count >= 0 && (named == count || all == count):
-	case len(table.lost) > 0:
-		listing.stop = token("(" + table.lost[0].text + ")")
+	case listing.stop != "":
+	case len(table.rows) == 0 && len(listing.lost) == 0: // it says that there is none
+	case count >= 0 && (named == count || named+float64(listing.unread()) == count):
+	case len(listing.lost) > 0:
+		listing.stop = token("(" + listing.lost[0].text + ")")
 	case count < 0:
 		listing.stop = "(every GPU that is listed is lost)"
 	default:
@@ -265,11 +287,13 @@ func (n nodeInventory) gpuListing() (gpuListing, bool) {
 	return listing, true
 }
 
-// gpuFacts are the facts of all GPUs together.
+// gpuFacts are the facts of all GPUs that answer together.
 func (n nodeInventory) gpuFacts(l gpuListing) {
 	var rows []smiRow
 	for _, address := range l.addresses() {
-		rows = append(rows, l.rows[address])
+		if row := l.rows[address]; !row.lost() {
+			rows = append(rows, row)
+		}
 	}
 	// each has the field's text of every GPU, unless one of them shows none.
 	each := func(read func(smiRow) (string, string)) (values []string, missing, source string) {
@@ -309,13 +333,7 @@ func (n nodeInventory) gpuFacts(l gpuListing) {
 		slices.Sort(values)
 		n.add(fact, strings.Join(values, ","), missing, source)
 	}
-	answer := len(rows)
-	for _, row := range rows {
-		if row.lost() {
-			answer--
-		}
-	}
-	n.add("gpus", strconv.Itoa(answer), l.stop, l.source())
+	n.add("gpus", strconv.Itoa(len(rows)), l.stop, l.source())
 	one("gpu_model", field("name"))
 	one("gpu_memory_gib", func(row smiRow) (string, string) {
 		mib, missing := row.number("memory.total", "MiB")
@@ -372,6 +390,10 @@ func (n nodeInventory) gpuBus() (map[string]busGPU, bool) {
 			return nil, false
 		}
 		if match[2] == "0300" || match[2] == "0302" {
+			if len(found) == gpuLimit {
+				n.report(n.node, out.step, evidence.ClassUnparsable, "line %d is of more than %d GPUs", line, gpuLimit)
+				return nil, false
+			}
 			found[address] = busGPU{revision: match[3], line: line}
 		}
 	}
@@ -486,17 +508,18 @@ func (n nodeInventory) remappedRows(l gpuListing) (gpuListing, bool) {
 	if !ok {
 		return gpuListing{}, false
 	}
-	rows, ok := n.byAddress(out, &table)
-	if !ok {
+	second, ok := n.byAddress(out, table)
+	switch {
+	case !ok:
 		return gpuListing{}, false
+	case len(second.lost) > 0:
+		second.stop = token("(" + second.lost[0].text + ")")
 	}
-	second := gpuListing{out: out, rows: rows, lost: table.lost, stop: "(not listed)"}
-	if len(table.lost) > 0 {
-		second.stop = token("(" + table.lost[0].text + ")")
+	if second.stop != "" {
 		return second, true
 	}
 	for _, address := range l.addresses() {
-		if _, ok := rows[address]; !ok {
+		if _, ok := second.rows[address]; !ok {
 			n.report(n.node, out.step, evidence.ClassOutputCut, "nvidia-smi does not list the GPU at %s, which it does elsewhere", address)
 			return gpuListing{}, false
 		}
@@ -569,6 +592,9 @@ func (n nodeInventory) nvlinks(l gpuListing) (nvlinkListing, bool) {
 		for raw := range strings.Lines(string(stream.data)) {
 			number++
 			text := strings.TrimSpace(raw)
+			if len(remarks.lost) == gpuLimit {
+				return refuse(evidence.ClassUnparsable, "more than %d GPUs are lost", gpuLimit)
+			}
 			known, failure := remarks.remark(smiLine{stream: stream.name, line: number, text: text})
 			switch {
 			case failure != "":
@@ -577,8 +603,8 @@ func (n nodeInventory) nvlinks(l gpuListing) (nvlinkListing, bool) {
 				continue
 			}
 			if match := nvlinkGPUForm.FindStringSubmatch(text); match != nil {
-				if listing.sections[match[2]] != nil {
-					return refuse(evidence.ClassUnparsable, "line %d lists %s again", number, match[2])
+				if listing.sections[match[2]] != nil || len(listing.sections) == gpuLimit {
+					return refuse(evidence.ClassUnparsable, "line %d lists %s again, or too many GPUs", number, match[2])
 				}
 				last = &nvlinkSection{model: match[1], line: number}
 				listing.sections[match[2]] = last

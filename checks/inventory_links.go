@@ -11,9 +11,9 @@ import (
 )
 
 // The fabric part of inventory: the ports of the host channel adapters, which
-// ibstat (infiniband-diags) lists. For no adapter at all it prints nothing and
+// ibstat (infiniband-diags) lists. Where there is none it prints nothing and
 // ends with 0, as it does where it could not look, so its silence proves
-// nothing; that an adapter is not there is proved by sysfs, whose files for it
+// nothing. That an adapter is not there is proved by sysfs, whose files for it
 // are not there either.
 
 const (
@@ -29,8 +29,8 @@ var hcaFacts = []FactSpec{
 var hcaMetrics = []Metric{
 	{Name: "link_up", Unit: "1", Level: "node/nic", Resolution: 1, Doc: "1 if ibstat shows the port as Active and LinkUp; 0 in every other state, or if neither ibstat nor sysfs has the adapter."},
 	{Name: "link_rate", Unit: "Gb/s", Level: "node/nic", Doc: "The port's rate as ibstat shows it; that of a port that is down is the one that it was left with."},
-	{Name: "link_downed_lifetime", Unit: "1", Level: "node/nic", Resolution: 1, Doc: "How often the link has gone down since the port's counters were last cleared (counters/link_downed): in its lifetime, not in the test's."},
-	{Name: "symbol_errors_lifetime", Unit: "1", Level: "node/nic", Resolution: 1, Doc: "Symbol errors of the port, likewise (counters/symbol_error)."},
+	{Name: "link_downed_lifetime", Unit: "1", Level: "node/nic", Resolution: 1, Doc: "How often the link has gone down since the port's counters were last cleared (counters/link_downed): in its lifetime, not in the test's. It takes nics."},
+	{Name: "symbol_errors_lifetime", Unit: "1", Level: "node/nic", Resolution: 1, Doc: "Symbol errors of the port, likewise (counters/symbol_error). It takes nics."},
 }
 
 // nicForm is the name of an adapter, such as mlx5_0 or ibp24s0, which stands
@@ -61,16 +61,8 @@ func (p inventoryParams) validateLinks() error {
 	return nil
 }
 
-// linkMetrics are those that the parameters let it measure: the counters are
-// read from files, whose names only nics tells.
-func (p inventoryParams) linkMetrics() []Metric {
-	if len(p.NICs) == 0 {
-		return hcaMetrics[:2]
-	}
-	return hcaMetrics
-}
-
-// linkSteps are the steps on every node.
+// linkSteps are the steps on every node: the counters are read from files, whose
+// names only nics tells.
 func (p inventoryParams) linkSteps() []string {
 	if len(p.NICs) == 0 {
 		return []string{hcaStep}
@@ -123,6 +115,12 @@ func (p inventoryParams) nicSubjects(nodes []string) []evidence.Subject {
 	return subjects
 }
 
+// hcaLimit bounds the adapters of one node, virtual ones among them.
+const hcaLimit = 1024
+
+// portLimit bounds the ports of one adapter.
+const portLimit = 9
+
 // hca is an adapter as ibstat shows it.
 type hca struct {
 	name     string
@@ -140,7 +138,7 @@ type hcaPort struct {
 }
 
 var (
-	hcaForm     = regexp.MustCompile(`^CA '([^']+)'$`)
+	hcaForm     = regexp.MustCompile(`^(?:CA|Router|iWARP RNIC|\?\?\?) '([^']+)'$`)
 	hcaPortForm = regexp.MustCompile(`^Port (\d+):$`)
 	hcaRateForm = regexp.MustCompile(`^(\d+(?:\.\d+)?)(?: \([A-Z0-9]+\))?$`) // "10 (FDR10)"
 )
@@ -168,6 +166,9 @@ func parseIbstat(stdout []byte) ([]hca, *evidence.Problem) {
 			if slices.ContainsFunc(found, func(h hca) bool { return h.name == match[1] }) {
 				return refuse(evidence.ClassUnparsable, "line %d lists the adapter %s again", number, token(match[1]))
 			}
+			if len(found) == hcaLimit {
+				return refuse(evidence.ClassUnparsable, "line %d is of more than %d adapters", number, hcaLimit)
+			}
 			found = append(found, hca{name: match[1], line: number})
 			continue
 		}
@@ -177,7 +178,7 @@ func parseIbstat(stdout []byte) ([]hca, *evidence.Problem) {
 		adapter := &found[len(found)-1]
 		if match := hcaPortForm.FindStringSubmatch(line); match != nil {
 			port, _ := strconv.Atoi(match[1])
-			if port != len(adapter.port)+1 {
+			if port != len(adapter.port)+1 || port > portLimit {
 				return refuse(evidence.ClassUnparsable, "line %d is port %d of %s, where port %d should be", number, port, token(adapter.name), len(adapter.port)+1)
 			}
 			adapter.port = append(adapter.port, hcaPort{number: port, line: number})
@@ -243,8 +244,8 @@ func (h *hca) field(name, value string, line int) string {
 	return ""
 }
 
-// The words of ibstat.c (infiniband-diags 39) for the states of IBA 14.2.5.6;
-// it has ??? for a number that it does not know.
+// The words of rdma-core's infiniband-diags/ibstat.c; it has ??? for a state
+// that it does not know.
 var (
 	portStates     = []string{"Down", "Initializing", "Armed", "Active"}
 	physicalStates = []string{"No state change", "Sleep", "Polling", "Disabled", "PortConfigurationTraining", "LinkUp", "LinkErrorRecovery", "PhyTest"}
@@ -298,10 +299,6 @@ func (n nodeInventory) hcas() {
 		n.report(n.node, hcaStep, problem.Class, "%s", problem.Detail)
 		return
 	}
-	if len(found) == 0 {
-		n.report(n.node, hcaStep, evidence.ClassUnparsable, "ibstat lists no adapter: it prints nothing where there is none, and where it could not look%s", firstLine(out.stderr))
-		return
-	}
 	n.hcaFacts(out, found)
 	ports := make(map[string]hcaPort)
 	var nics []string
@@ -351,21 +348,30 @@ func counter(out stepOutput, s section) reading {
 }
 
 func (n nodeInventory) hcaFacts(out stepOutput, found []hca) {
-	var names []string
-	firmware, missing, source := "", "(no such adapter)", out.at("1")
+	bound := func(adapter string) bool {
+		return len(n.params.NICs) == 0 || slices.ContainsFunc(n.params.NICs, func(nic string) bool {
+			name, _, _ := strings.Cut(nic, ".")
+			return name == adapter
+		})
+	}
+	var names, firmware []string
+	source := out.at("1")
 	for _, adapter := range found {
 		names = append(names, adapter.name)
-		if len(n.params.NICs) > 0 && !slices.Contains(n.params.NICs, adapter.name) {
-			continue
-		}
-		switch {
-		case missing == "(no such adapter)":
-			firmware, missing, source = adapter.firmware, "", out.at("%d", adapter.line)
-		case missing == "" && adapter.firmware != firmware:
-			firmware, missing, source = "", "(more than one)", out.at("%d", adapter.line)
+		if bound(adapter.name) && !slices.Contains(firmware, adapter.firmware) {
+			firmware, source = append(firmware, adapter.firmware), out.at("%d", adapter.line)
 		}
 	}
 	slices.Sort(names)
-	n.add("hcas", strings.Join(names, ","), "", out.at("1"))
-	n.add("hca_firmware", firmware, missing, source)
+	missing := func(values []string, most int) string {
+		switch {
+		case len(values) == 0:
+			return "(no such adapter)"
+		case len(values) > most:
+			return "(more than one)"
+		}
+		return ""
+	}
+	n.add("hcas", strings.Join(names, ","), missing(names, len(names)), out.at("1"))
+	n.add("hca_firmware", strings.Join(firmware, ","), missing(firmware, 1), source)
 }

@@ -126,6 +126,15 @@ func smiMissing(cell string) bool {
 	return strings.HasPrefix(cell, "[")
 }
 
+// The limits of one answer, far above what any node has: 64 Ki rows are 16
+// GPUs once a second for an hour.
+const (
+	smiLineLimit   = 16 << 10 // bytes
+	smiColumnLimit = 128
+	smiRowLimit    = 64 << 10
+	smiRemarkLimit = 1 << 10
+)
+
 var (
 	smiHeaderForm = regexp.MustCompile(`^([a-z][a-z0-9_.]*)(?: \[([^][]+)\])?$`)
 	smiLostForm   = regexp.MustCompile(`^(?i:unable to determine the device handle for gpu|gpu is lost)`)
@@ -162,6 +171,9 @@ func parseSMI(stdout, stderr []byte) (smiTable, *evidence.Problem) {
 			text := strings.TrimSpace(string(raw))
 			if text == "" {
 				continue
+			}
+			if len(text) > smiLineLimit || len(t.rows) == smiRowLimit || len(t.lost)+len(t.notes) == smiRemarkLimit {
+				return refuse(evidence.ClassUnparsable, "line %d of %s is beyond what nvidia-smi prints of a node's GPUs", number, stream.name)
 			}
 			known, failure := t.remark(smiLine{stream: stream.name, line: number, text: text})
 			switch {
@@ -226,15 +238,19 @@ func (t *smiTable) remark(l smiLine) (known bool, failure evidence.Class) {
 	return true, ""
 }
 
-// smiHeader are the columns of a header, or nil.
+// smiHeader are the columns of a header, or nil: also if one is there twice.
 func smiHeader(line string) []smiColumn {
 	var columns []smiColumn
 	for cell := range strings.SplitSeq(line, ",") {
 		match := smiHeaderForm.FindStringSubmatch(strings.TrimSpace(cell))
-		if match == nil {
+		if match == nil || len(columns) == smiColumnLimit {
 			return nil
 		}
-		columns = append(columns, smiColumn{name: smiField(match[1]), unit: match[2]})
+		column := smiColumn{name: smiField(match[1]), unit: match[2]}
+		if slices.ContainsFunc(columns, func(c smiColumn) bool { return c.name == column.name }) {
+			return nil
+		}
+		columns = append(columns, column)
 	}
 	return columns
 }
