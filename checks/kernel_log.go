@@ -171,16 +171,19 @@ func (p kernelParams) metrics() []Metric {
 	if len(p.Codes) > 0 {
 		codes = []Label{{Name: "code", Values: append(slices.Clone(p.Codes), otherCodes)}}
 	}
-	const once = " Lines of one code and GPU within a second are one event."
+	const (
+		once   = " Lines of one code and GPU within a second are one event."
+		ofGPUs = once + " With gpus it is counted for each of them."
+	)
 	return []Metric{
-		count("xid_fatal", gpu, "XIDs of severity fail: the hardware has failed."+once),
-		count("xid_inconclusive", gpu, "XIDs of severity inconclusive: driver or firmware; reset, and test again."+once),
-		count("xid_review", gpu, "XIDs of severity review, which every unknown one has: somebody must look."+once),
-		count("xid_note", gpu, "XIDs of severity note, which go with another one."+once),
+		count("xid_fatal", gpu, "XIDs of severity fail: the hardware has failed."+ofGPUs),
+		count("xid_inconclusive", gpu, "XIDs of severity inconclusive: driver or firmware; reset, and test again."+ofGPUs),
+		count("xid_review", gpu, "XIDs of severity review, which every unknown one has: somebody must look."+ofGPUs),
+		count("xid_note", gpu, "XIDs of severity note, which go with another one."+ofGPUs),
 		count("xid_events", "node", "All XIDs, of every severity and whether or not their GPU is known."+once, codes...),
 		count("sxid_fatal", "node", "SXids (of NVLink switches) of severity fail."+once),
 		count("sxid_events", "node", "All SXids."+once),
-		count("link_down", nic, "Lines in which a network driver says that a link went down."),
+		count("link_down", nic, "Lines in which a network driver says that a link went down. With nics it is counted for each of them."),
 		count("kernel_errors", "node", "Lines that the kernel logged with level err or worse."),
 		count("hardware_errors", "node", "Lines of machine checks and of memory controllers (\"[Hardware Error]\", EDAC)."),
 		count("aer_errors", "node", "Errors of the PCI bus that Advanced Error Reporting logged.", Label{Name: "severity", Values: []string{aerCorrected, aerUncorrected}}),
@@ -340,15 +343,6 @@ func (m kernelMeasure) measureNode(node string) {
 	for record := range w.records() {
 		t.read(record)
 	}
-	for _, odd := range t.xids.odd {
-		m.report(node, kernelStep, evidence.ClassUnparsable, "line %d has no known form of a XID: %q", odd.line, token(odd.text))
-	}
-	if t.xids.full || len(t.links) == linkLimit {
-		m.report(node, kernelStep, evidence.ClassOutputCapped, "there are more than %d events, so that counts are lower bounds", eventLimit)
-		whole = false
-	}
-	whole = whole && len(t.xids.odd) == 0
-
 	found := nodeCounts{m, node, w, whole}
 	found.count("kernel_errors", evidence.Subject(node), nil, t.errors)
 	found.count("hardware_errors", evidence.Subject(node), nil, t.hardware)
@@ -356,7 +350,7 @@ func (m kernelMeasure) measureNode(node string) {
 		found.count("aer_errors", evidence.Subject(node), map[string]string{"severity": severity}, *t.aer[severity])
 	}
 	found.links(t.links)
-	found.xids(t.xids.events)
+	found.xids(t.xids)
 }
 
 func (t *kernelTallies) read(record kernelRecord) {
@@ -457,6 +451,10 @@ func (c nodeCounts) count(metric string, subject evidence.Subject, labels map[st
 
 // links counts lost links, for each NIC that the runbook names or for all.
 func (c nodeCounts) links(lines []linkLine) {
+	if len(lines) == linkLimit {
+		c.report(c.node, kernelStep, evidence.ClassOutputCapped, "there are %d lines of lost links or more, so that counts are lower bounds", linkLimit)
+		c.whole = false
+	}
 	if len(c.params.NICs) == 0 {
 		var all tally
 		for _, link := range lines {
@@ -489,7 +487,15 @@ func (c nodeCounts) links(lines []linkLine) {
 }
 
 // xids counts the events of GPUs and switches.
-func (c nodeCounts) xids(events []xidEvent) {
+func (c nodeCounts) xids(r xidReader) {
+	for _, odd := range r.odd {
+		c.report(c.node, kernelStep, evidence.ClassUnparsable, "line %d has no known form of a XID: %q", odd.line, token(odd.text))
+	}
+	if r.full {
+		c.report(c.node, kernelStep, evidence.ClassOutputCapped, "there are more than %d events of the driver, so that counts are lower bounds", eventLimit)
+	}
+	c.whole = c.whole && len(r.odd) == 0 && !r.full
+	events := r.events
 	found := nvidiaXids().severities(events, c.approved)
 	c.listXids(events, found)
 

@@ -15,8 +15,10 @@ import (
 )
 
 // A window of the kernel log is proven by two marks that the check wrote into
-// it: without both the ring was overrun, cleared or not readable, and a count
-// of zero would show nothing.
+// it, or by the boot and a mark: without both the ring was overrun, cleared or
+// not readable, and a count of zero would show nothing. A check marks the
+// beginning and the end of what it does and then reads the log (markKernel,
+// readKernel); Measure takes kernelWindow, and losses of what that holds.
 
 const (
 	markBeginStep = "mark-begin"

@@ -13,7 +13,6 @@ type xidEvent struct {
 	code  string  // "79", or "SXID:12028"
 	pci   string  // "0000:18:00"; empty where the line does not say
 	line  int     // the first one, in the step's stdout
-	lines int     // how many say it
 	at    float64 // of the last of them, in seconds since the boot
 	timed bool
 
@@ -111,7 +110,7 @@ func (r *xidReader) read(record kernelRecord) {
 }
 
 func (r *xidReader) readLine(record kernelRecord, line int, text string) {
-	event := xidEvent{line: line, lines: 1, at: record.at, timed: record.timed, link: -1}
+	event := xidEvent{line: line, at: record.at, timed: record.timed, link: -1}
 	if r.lostLeft > 0 {
 		r.lostLeft--
 		if lostEndForm.MatchString(text) && !xidStart.MatchString(text) {
@@ -164,7 +163,6 @@ func (r *xidReader) add(event xidEvent) {
 			told.pci = last.pci // once more of a GPU that was named
 		}
 		if last.same(told) {
-			last.lines++
 			last.at = max(last.at, event.at)
 			last.fatal = last.fatal || event.fatal
 			return
