@@ -332,7 +332,7 @@ func niceTicks(low, high float64) []float64 {
 		return []float64{low}
 	}
 	var ticks []float64
-	for k := math.Ceil(low / step); k*step <= high && len(ticks) <= 2*maxTicks; k++ {
+	for k := math.Ceil(low / step); k*step <= high+step/1e6 && len(ticks) <= 2*maxTicks; k++ {
 		ticks = append(ticks, roundTick(k*step))
 	}
 	return ticks

@@ -48,6 +48,7 @@ type heatCell struct{ Kind, Symbol string }
 type wholeSet struct {
 	Test, Threshold, Subject string
 	Outcome                  evidence.Outcome
+	Symbol                   string
 }
 
 type outcomeCount struct {
@@ -123,7 +124,8 @@ func outcomesByNode(b *evidence.Bundle) (map[onNode][]evidence.Outcome, []wholeS
 		node, _, _ := strings.Cut(string(f.Subject), "/")
 		if _, ok := fleet[node]; !ok {
 			if f.Test != "" {
-				whole = append(whole, wholeSet{f.Test, f.Threshold, string(f.Subject), evidence.Worst(f.Outcome)})
+				o := evidence.Worst(f.Outcome)
+				whole = append(whole, wholeSet{f.Test, f.Threshold, string(f.Subject), o, symbols[o]})
 			}
 			continue
 		}
