@@ -14,13 +14,11 @@ import (
 
 // The frame of a chart, in the units of its drawing.
 const (
-	chartWidth, chartHeight        = 760, 260
-	chartLeft, chartRight          = 64, 744
-	chartTop, chartBottom          = 14, 222
-	maxTicks                       = 7
-	maxLabels                      = 12 // of sizes below an axis
-	maxPoints                      = 400
-	secondsPerHour, minutesToHours = 3600, 2
+	chartLeft, chartRight = 64, 744
+	chartTop, chartBottom = 14, 222
+	maxTicks              = 7
+	maxLabels             = 12 // of sizes below an axis
+	maxPoints             = 400
 )
 
 // chart is a median with the band of all subjects around it, as a drawing and
@@ -156,12 +154,13 @@ func (m *measured) soakSeries(limits limitsOf, order map[string]int) []chart {
 
 func timeTicks(list []*stop) ([]tick, string) {
 	first, last := list[0].at, list[len(list)-1].at
-	unit, per := "h", float64(secondsPerHour)
+	const minute, hour = 60.0, 3600.0
+	unit, per := "h", hour
 	switch {
-	case last-first < minutesToHours*60:
+	case last-first < 2*minute:
 		unit, per = "s", 1
-	case last-first < minutesToHours*secondsPerHour:
-		unit, per = "min", 60
+	case last-first < 2*hour:
+		unit, per = "min", minute
 	}
 	x := axis(list)
 	var ticks []tick

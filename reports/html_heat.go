@@ -2,7 +2,6 @@ package reports
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/evidence/nodeset"
@@ -121,7 +120,7 @@ func outcomesByNode(b *evidence.Bundle) (map[onNode][]evidence.Outcome, []wholeS
 	outcomes := map[onNode][]evidence.Outcome{}
 	var whole []wholeSet
 	for _, f := range b.Verdict.Findings {
-		node, _, _ := strings.Cut(string(f.Subject), "/")
+		node := firstLevel(string(f.Subject))
 		if _, ok := fleet[node]; !ok {
 			if f.Test != "" {
 				o := evidence.Worst(f.Outcome)

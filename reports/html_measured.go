@@ -52,11 +52,10 @@ type reading struct {
 	missing bool
 }
 
-// node is the first level of the subject: a node, where there is one of that
-// name.
-func (r reading) node() string {
-	node, _, _ := strings.Cut(r.subject, "/")
-	return node
+// firstLevel is the node of a subject, where there is one of that name.
+func firstLevel(subject string) string {
+	first, _, _ := strings.Cut(subject, "/")
+	return first
 }
 
 // loadHours are the hours under load of one test, by subject: repetitions add
@@ -101,19 +100,26 @@ func measure(b *evidence.Bundle) *measured {
 	return m
 }
 
+type attemptKey struct {
+	cell   string
+	number int
+}
+
+// cutAttempts are the attempts that were cut, by the verdict.
+func cutAttempts(v *evidence.Verdict) map[attemptKey]bool {
+	cut := map[attemptKey]bool{}
+	for _, c := range v.Coverage.Cuts {
+		cut[attemptKey{c.Cell, c.Attempt}] = true
+	}
+	return cut
+}
+
 // counting is, for each cell, the number of the last attempt that was not cut.
 func counting(b *evidence.Bundle) map[string]int {
-	type attempt struct {
-		cell   string
-		number int
-	}
-	cut := map[attempt]bool{}
-	for _, c := range b.Verdict.Coverage.Cuts {
-		cut[attempt{c.Cell, c.Attempt}] = true
-	}
+	cut := cutAttempts(b.Verdict)
 	counts := map[string]int{}
 	for _, r := range b.Records {
-		if r.Event == evidence.EventAttemptStart && !cut[attempt{r.Cell, r.Attempt}] {
+		if r.Event == evidence.EventAttemptStart && !cut[attemptKey{r.Cell, r.Attempt}] {
 			counts[r.Cell] = max(counts[r.Cell], r.Attempt)
 		}
 	}
@@ -156,7 +162,7 @@ func (m *measured) add(test string, x evidence.Measurement, nodes map[string]str
 		at.labels, s.at = same.text(spell(x.Labels, sizeLabel)), same.text(size)
 		m.sizes[at] = append(m.sizes[at], s)
 	}
-	if _, isNode := nodes[s.node()]; isNode && !s.missing {
+	if _, isNode := nodes[firstLevel(s.subject)]; isNode && !s.missing {
 		q.labels = same.text(spell(x.Labels, ""))
 		m.values[q] = append(m.values[q], s)
 	}
@@ -251,7 +257,7 @@ func (m *measured) outliers(p *evidence.Plan, limits limitsOf, order map[string]
 	}
 	for _, q := range sortedQuantities(m.series, order) {
 		ofNodes := slices.DeleteFunc(slices.Clone(m.series[q]), func(r reading) bool {
-			_, isNode := at[r.node()]
+			_, isNode := at[firstLevel(r.subject)]
 			return r.missing || !isNode
 		})
 		list = append(list, farFrom(q, ofNodes, q.name()+", median over time", limits, at)...)
@@ -272,7 +278,7 @@ func farFrom(q quantity, readings []reading, name string, limits limitsOf, at ma
 			continue
 		}
 		o := outlier{
-			Test: q.test, Quantity: name, Subject: c.subjects[i], Place: at[reading{subject: c.subjects[i]}.node()],
+			Test: q.test, Quantity: name, Subject: c.subjects[i], Place: at[firstLevel(c.subjects[i])],
 			Value: WithUnit(Rounded(c.values[i], bounds...), q.unit), Median: WithUnit(median, q.unit),
 			Score: "all others alike", score: score,
 		}

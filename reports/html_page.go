@@ -267,7 +267,7 @@ func testBlocks(s *Summary, plan *evidence.Plan) []testBlock {
 		of := plan.Tests[i]
 		block := testBlock{
 			Name: t.Test, Phase: t.Phase, Check: of.Check, Owner: t.Owner, Contact: t.Contact,
-			Outcome: evidence.Worst(t.Outcome), Symbol: symbols[t.Outcome], Passed: t.Passed, Cells: t.Cells, Retried: t.Retried,
+			Outcome: evidence.Worst(t.Outcome), Symbol: symbols[evidence.Worst(t.Outcome)], Passed: t.Passed, Cells: t.Cells, Retried: t.Retried,
 			Not: of.DoesNotEstablish,
 		}
 		block.Fold = block.Outcome == evidence.Pass && len(s.Tests) > testsShown
@@ -361,7 +361,7 @@ func (p *htmlPage) addMeasured(b *evidence.Bundle) {
 		rackOf[n.Name] = n.Labels["rack"]
 	}
 	for _, o := range p.Outliers {
-		if rack := rackOf[reading{subject: o.Subject}.node()]; rack != "" {
+		if rack := rackOf[firstLevel(o.Subject)]; rack != "" {
 			racks[rack]++
 		}
 	}

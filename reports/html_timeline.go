@@ -116,18 +116,11 @@ func readHistory(b *evidence.Bundle) *history {
 			h.from = r.Time
 		}
 	}
-	type attempt struct {
-		cell   string
-		number int
-	}
-	cut := map[attempt]bool{}
-	for _, c := range b.Verdict.Coverage.Cuts {
-		cut[attempt{c.Cell, c.Attempt}] = true
-	}
+	cut := cutAttempts(b.Verdict)
 	testOf := testsOfCells(b.Plan)
-	running := map[attempt]time.Time{}
+	running := map[attemptKey]time.Time{}
 	phases := map[string]time.Time{}
-	end := func(a attempt, at time.Time) {
+	end := func(a attemptKey, at time.Time) {
 		start, ok := running[a]
 		if !ok {
 			return
@@ -142,7 +135,7 @@ func readHistory(b *evidence.Bundle) *history {
 	}
 	last := h.from
 	for _, r := range b.Records {
-		a := attempt{r.Cell, r.Attempt}
+		a := attemptKey{r.Cell, r.Attempt}
 		switch r.Event {
 		case evidence.EventPhaseStart:
 			if _, open := phases[r.Phase]; !open {
