@@ -105,7 +105,7 @@ func (m *measured) sizeCurves(limits limitsOf, order map[string]int) []chart {
 		if len(list) < 2 {
 			continue
 		}
-		c := newChart(q, list, limits.ofValues(q.test, q.metric), func(t evidence.Threshold, s *stop) bool {
+		c := newChart(q, "size", list, limits.ofValues(q.test, q.metric), func(t evidence.Threshold, s *stop) bool {
 			sizes := t.At[sizeLabel]
 			return len(sizes) == 0 || slices.Contains(sizes, s.label)
 		}, true)
@@ -144,7 +144,7 @@ func (m *measured) soakSeries(limits limitsOf, order map[string]int) []chart {
 				bound = append(bound, t)
 			}
 		}
-		c := newChart(q, list, bound, func(evidence.Threshold, *stop) bool { return true }, false)
+		c := newChart(q, "slice", list, bound, func(evidence.Threshold, *stop) bool { return true }, false)
 		c.XTicks, c.XName = timeTicks(list)
 		c.Missing += unplaced
 		charts = append(charts, c)
@@ -170,9 +170,9 @@ func timeTicks(list []*stop) ([]tick, string) {
 	return ticks, "time since the start of the attempt"
 }
 
-// newChart draws the stops of q. Binds says whether a threshold binds a stop;
+// newChart draws the stops of q, of which place is what one is called. Binds says whether a threshold binds a stop;
 // fromZero makes the lowest value of the axis 0, where nothing is below.
-func newChart(q quantity, list []*stop, thresholds []evidence.Threshold, binds func(evidence.Threshold, *stop) bool, fromZero bool) chart {
+func newChart(q quantity, place string, list []*stop, thresholds []evidence.Threshold, binds func(evidence.Threshold, *stop) bool, fromZero bool) chart {
 	c := chart{Title: q.test + ": " + WithUnit(q.name(), bracket(q.unit))}
 	var limits []float64
 	for _, t := range thresholds {
@@ -188,7 +188,10 @@ func newChart(q quantity, list []*stop, thresholds []evidence.Threshold, binds f
 		c.Missing += s.missing
 		c.Rows = append(c.Rows, row)
 	}
-	c.About = fmt.Sprintf("Median of up to %s at each of %d places, with the band from the lowest to the highest.", evidence.Count(subjects, "value"), len(list))
+	c.About = fmt.Sprintf("The value at each of %s.", evidence.Count(len(list), place))
+	if subjects > 1 {
+		c.About = fmt.Sprintf("Median of up to %d values at each of %s, with the band from the lowest to the highest.", subjects, evidence.Count(len(list), place))
+	}
 	c.draw(list, thresholds, binds, fromZero, limits)
 	return c
 }
