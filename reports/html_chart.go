@@ -14,13 +14,11 @@ import (
 
 // The frame of a chart, in the units of its drawing.
 const (
-	chartWidth, chartHeight        = 760, 260
-	chartLeft, chartRight          = 64, 744
-	chartTop, chartBottom          = 14, 222
-	maxTicks                       = 7
-	maxLabels                      = 12 // of sizes below an axis
-	maxPoints                      = 400
-	secondsPerHour, minutesToHours = 3600, 2
+	chartLeft, chartRight = 64, 744
+	chartTop, chartBottom = 14, 222
+	maxTicks              = 7
+	maxLabels             = 12 // of sizes below an axis
+	maxPoints             = 400
 )
 
 // chart is a median with the band of all subjects around it, as a drawing and
@@ -107,7 +105,7 @@ func (m *measured) sizeCurves(limits limitsOf, order map[string]int) []chart {
 		if len(list) < 2 {
 			continue
 		}
-		c := newChart(q, list, limits.ofValues(q.test, q.metric), func(t evidence.Threshold, s *stop) bool {
+		c := newChart(q, "size", list, limits.ofValues(q.test, q.metric), func(t evidence.Threshold, s *stop) bool {
 			sizes := t.At[sizeLabel]
 			return len(sizes) == 0 || slices.Contains(sizes, s.label)
 		}, true)
@@ -146,7 +144,7 @@ func (m *measured) soakSeries(limits limitsOf, order map[string]int) []chart {
 				bound = append(bound, t)
 			}
 		}
-		c := newChart(q, list, bound, func(evidence.Threshold, *stop) bool { return true }, false)
+		c := newChart(q, "slice", list, bound, func(evidence.Threshold, *stop) bool { return true }, false)
 		c.XTicks, c.XName = timeTicks(list)
 		c.Missing += unplaced
 		charts = append(charts, c)
@@ -156,12 +154,13 @@ func (m *measured) soakSeries(limits limitsOf, order map[string]int) []chart {
 
 func timeTicks(list []*stop) ([]tick, string) {
 	first, last := list[0].at, list[len(list)-1].at
-	unit, per := "h", float64(secondsPerHour)
+	const minute, hour = 60.0, 3600.0
+	unit, per := "h", hour
 	switch {
-	case last-first < minutesToHours*60:
+	case last-first < 2*minute:
 		unit, per = "s", 1
-	case last-first < minutesToHours*secondsPerHour:
-		unit, per = "min", 60
+	case last-first < 2*hour:
+		unit, per = "min", minute
 	}
 	x := axis(list)
 	var ticks []tick
@@ -171,9 +170,9 @@ func timeTicks(list []*stop) ([]tick, string) {
 	return ticks, "time since the start of the attempt"
 }
 
-// newChart draws the stops of q. Binds says whether a threshold binds a stop;
+// newChart draws the stops of q, of which place is what one is called. Binds says whether a threshold binds a stop;
 // fromZero makes the lowest value of the axis 0, where nothing is below.
-func newChart(q quantity, list []*stop, thresholds []evidence.Threshold, binds func(evidence.Threshold, *stop) bool, fromZero bool) chart {
+func newChart(q quantity, place string, list []*stop, thresholds []evidence.Threshold, binds func(evidence.Threshold, *stop) bool, fromZero bool) chart {
 	c := chart{Title: q.test + ": " + WithUnit(q.name(), bracket(q.unit))}
 	var limits []float64
 	for _, t := range thresholds {
@@ -189,7 +188,10 @@ func newChart(q quantity, list []*stop, thresholds []evidence.Threshold, binds f
 		c.Missing += s.missing
 		c.Rows = append(c.Rows, row)
 	}
-	c.About = fmt.Sprintf("Median of up to %s at each of %d places, with the band from the lowest to the highest.", evidence.Count(subjects, "value"), len(list))
+	c.About = fmt.Sprintf("The value at each of %s.", evidence.Count(len(list), place))
+	if subjects > 1 {
+		c.About = fmt.Sprintf("Median of up to %d values at each of %s, with the band from the lowest to the highest.", subjects, evidence.Count(len(list), place))
+	}
 	c.draw(list, thresholds, binds, fromZero, limits)
 	return c
 }
@@ -332,7 +334,7 @@ func niceTicks(low, high float64) []float64 {
 		return []float64{low}
 	}
 	var ticks []float64
-	for k := math.Ceil(low / step); k*step <= high && len(ticks) <= 2*maxTicks; k++ {
+	for k := math.Ceil(low / step); k*step <= high+step/1e6 && len(ticks) <= 2*maxTicks; k++ {
 		ticks = append(ticks, roundTick(k*step))
 	}
 	return ticks

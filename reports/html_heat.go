@@ -2,7 +2,6 @@ package reports
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/rackproof/rackproof/evidence"
 	"github.com/rackproof/rackproof/evidence/nodeset"
@@ -48,6 +47,7 @@ type heatCell struct{ Kind, Symbol string }
 type wholeSet struct {
 	Test, Threshold, Subject string
 	Outcome                  evidence.Outcome
+	Symbol                   string
 }
 
 type outcomeCount struct {
@@ -120,10 +120,11 @@ func outcomesByNode(b *evidence.Bundle) (map[onNode][]evidence.Outcome, []wholeS
 	outcomes := map[onNode][]evidence.Outcome{}
 	var whole []wholeSet
 	for _, f := range b.Verdict.Findings {
-		node, _, _ := strings.Cut(string(f.Subject), "/")
+		node := firstLevel(string(f.Subject))
 		if _, ok := fleet[node]; !ok {
 			if f.Test != "" {
-				whole = append(whole, wholeSet{f.Test, f.Threshold, string(f.Subject), evidence.Worst(f.Outcome)})
+				o := evidence.Worst(f.Outcome)
+				whole = append(whole, wholeSet{f.Test, f.Threshold, string(f.Subject), o, symbols[o]})
 			}
 			continue
 		}

@@ -52,6 +52,12 @@ type reading struct {
 	missing bool
 }
 
+// firstLevel is the node of a subject, where there is one of that name.
+func firstLevel(subject string) string {
+	first, _, _ := strings.Cut(subject, "/")
+	return first
+}
+
 // loadHours are the hours under load of one test, by subject: repetitions add
 // up.
 type loadHours struct {
@@ -94,19 +100,26 @@ func measure(b *evidence.Bundle) *measured {
 	return m
 }
 
+type attemptKey struct {
+	cell   string
+	number int
+}
+
+// cutAttempts are the attempts that were cut, by the verdict.
+func cutAttempts(v *evidence.Verdict) map[attemptKey]bool {
+	cut := map[attemptKey]bool{}
+	for _, c := range v.Coverage.Cuts {
+		cut[attemptKey{c.Cell, c.Attempt}] = true
+	}
+	return cut
+}
+
 // counting is, for each cell, the number of the last attempt that was not cut.
 func counting(b *evidence.Bundle) map[string]int {
-	type attempt struct {
-		cell   string
-		number int
-	}
-	cut := map[attempt]bool{}
-	for _, c := range b.Verdict.Coverage.Cuts {
-		cut[attempt{c.Cell, c.Attempt}] = true
-	}
+	cut := cutAttempts(b.Verdict)
 	counts := map[string]int{}
 	for _, r := range b.Records {
-		if r.Event == evidence.EventAttemptStart && !cut[attempt{r.Cell, r.Attempt}] {
+		if r.Event == evidence.EventAttemptStart && !cut[attemptKey{r.Cell, r.Attempt}] {
 			counts[r.Cell] = max(counts[r.Cell], r.Attempt)
 		}
 	}
@@ -149,8 +162,7 @@ func (m *measured) add(test string, x evidence.Measurement, nodes map[string]str
 		at.labels, s.at = same.text(spell(x.Labels, sizeLabel)), same.text(size)
 		m.sizes[at] = append(m.sizes[at], s)
 	}
-	node, _, _ := strings.Cut(s.subject, "/")
-	if _, isNode := nodes[node]; isNode && !s.missing {
+	if _, isNode := nodes[firstLevel(s.subject)]; isNode && !s.missing {
 		q.labels = same.text(spell(x.Labels, ""))
 		m.values[q] = append(m.values[q], s)
 	}
@@ -241,24 +253,40 @@ func (m *measured) outliers(p *evidence.Plan, limits limitsOf, order map[string]
 	at := places(p)
 	var list []outlier
 	for _, q := range sortedQuantities(m.values, order) {
-		c := compareSubjects(m.values[q], limits.resolution(q.test, q.metric))
-		bounds := append(limits.values(q.test, q.metric), c.median)
-		for i, score := range c.scores {
-			if math.Abs(score) <= outlierScore {
-				continue
-			}
-			node, _, _ := strings.Cut(c.subjects[i], "/")
-			o := outlier{
-				Test: q.test, Quantity: q.name(), Subject: c.subjects[i], Place: at[node], score: score, Score: "all others alike",
-				Value: WithUnit(Rounded(c.values[i], bounds...), q.unit), Median: WithUnit(Rounded(c.median, bounds...), q.unit),
-			}
-			if !math.IsInf(score, 0) {
-				o.Score = rounded(3, score, outlierScore, -outlierScore)
-			}
-			list = append(list, o)
-		}
+		list = append(list, farFrom(q, m.values[q], q.name(), limits, at)...)
+	}
+	for _, q := range sortedQuantities(m.series, order) {
+		ofNodes := slices.DeleteFunc(slices.Clone(m.series[q]), func(r reading) bool {
+			_, isNode := at[firstLevel(r.subject)]
+			return r.missing || !isNode
+		})
+		list = append(list, farFrom(q, ofNodes, q.name()+", median over time", limits, at)...)
 	}
 	slices.SortStableFunc(list, func(a, b outlier) int { return cmp.Compare(math.Abs(b.score), math.Abs(a.score)) })
+	return list
+}
+
+// farFrom lists the outliers of one quantity.
+func farFrom(q quantity, readings []reading, name string, limits limitsOf, at map[string]string) []outlier {
+	var list []outlier
+	c := compareSubjects(readings, limits.resolution(q.test, q.metric))
+	bounds := limits.values(q.test, q.metric)
+	median := Rounded(c.median, bounds...)
+	bounds = append(bounds, c.median)
+	for i, score := range c.scores {
+		if math.Abs(score) <= outlierScore {
+			continue
+		}
+		o := outlier{
+			Test: q.test, Quantity: name, Subject: c.subjects[i], Place: at[firstLevel(c.subjects[i])],
+			Value: WithUnit(Rounded(c.values[i], bounds...), q.unit), Median: WithUnit(median, q.unit),
+			Score: "all others alike", score: score,
+		}
+		if !math.IsInf(score, 0) {
+			o.Score = rounded(3, score, outlierScore, -outlierScore)
+		}
+		list = append(list, o)
+	}
 	return list
 }
 
@@ -273,9 +301,9 @@ type comparison struct {
 // 0.6745·(x − median) / max(MAD, resolution, 0.5 % of |median|), where x is
 // the median of the subject's repetitions. A score is infinite where nothing
 // but this subject differs; too few subjects have no scores.
-func compareSubjects(samples []reading, resolution float64) comparison {
+func compareSubjects(readings []reading, resolution float64) comparison {
 	bySubject := map[string][]float64{}
-	for _, s := range samples {
+	for _, s := range readings {
 		bySubject[s.subject] = append(bySubject[s.subject], s.value)
 	}
 	c := comparison{subjects: slices.SortedFunc(maps.Keys(bySubject), nodeset.Compare)}

@@ -21,7 +21,8 @@ const testsShown = 12
 type htmlPage struct {
 	*Summary
 	Symbol  string
-	Limited bool // the outcome is not the whole verdict
+	Limited bool   // the outcome is not the whole verdict
+	Kind    string // how it looks: a limited pass is not green
 	Nodes   string
 	Claims  int
 	Serial  string // how many nodes are known by serial number and machine id
@@ -74,10 +75,14 @@ type pointRow struct {
 	Basis                   string
 }
 
+// pointGroup is the folded points of one threshold, which share what the
+// threshold says.
 type pointGroup struct {
-	Test, Owner, Contact string
-	Counts               []outcomeCount
-	Points               []pointRow
+	Test, Threshold, Stat, Limit, Owner, Contact string
+	Counts                                       []outcomeCount
+	Points                                       []pointRow
+
+	count map[evidence.Outcome]int
 }
 
 type testBlock struct {
@@ -135,6 +140,10 @@ func newHTMLPage(b *evidence.Bundle) (*htmlPage, error) {
 		Summary: s, Symbol: symbols[s.Outcome], Limited: s.Word != strings.ToUpper(s.Outcome.String()),
 		Nodes: evidence.Count(s.Identity.Nodes, "node"), Serial: serialWords(s.Identity),
 	}
+	p.Kind = s.Outcome.String()
+	if p.Limited && s.Outcome == evidence.Pass {
+		p.Kind = "qualified"
+	}
 	if s.Started != nil && s.Ended != nil {
 		p.Period = stamp(*s.Started) + " to " + stamp(*s.Ended)
 		p.Length = s.Ended.Sub(*s.Started).Round(time.Second).String()
@@ -183,9 +192,7 @@ func sides(s *Summary) []side {
 
 func (p *htmlPage) addPoints() {
 	counts := map[evidence.Outcome]int{}
-	groups := map[string]*pointGroup{}
-	var order []string
-	byGroup := map[string]map[evidence.Outcome]int{}
+	at := map[thresholdKey]int{}
 	for i, o := range p.WorstFirst() {
 		row := newPointRow(o)
 		counts[row.Outcome]++
@@ -194,19 +201,22 @@ func (p *htmlPage) addPoints() {
 			continue
 		}
 		p.More++
-		g := groups[o.Test]
-		if g == nil {
-			g = &pointGroup{Test: o.Test, Owner: o.Owner, Contact: o.Contact}
-			groups[o.Test], byGroup[o.Test] = g, map[evidence.Outcome]int{}
-			order = append(order, o.Test)
+		key := thresholdKey{o.Test, o.Threshold}
+		k, known := at[key]
+		if !known {
+			k = len(p.MorePoints)
+			at[key] = k
+			p.MorePoints = append(p.MorePoints, pointGroup{
+				Test: row.Test, Threshold: row.Threshold, Stat: row.Stat, Limit: row.Limit, Owner: row.Owner, Contact: row.Contact,
+				count: map[evidence.Outcome]int{},
+			})
 		}
-		byGroup[o.Test][row.Outcome]++
-		g.Points = append(g.Points, row)
+		p.MorePoints[k].count[row.Outcome]++
+		p.MorePoints[k].Points = append(p.MorePoints[k].Points, row)
 	}
 	p.PointCount = outcomeCounts(counts)
-	for _, test := range order {
-		groups[test].Counts = outcomeCounts(byGroup[test])
-		p.MorePoints = append(p.MorePoints, *groups[test])
+	for i := range p.MorePoints {
+		p.MorePoints[i].Counts = outcomeCounts(p.MorePoints[i].count)
 	}
 }
 
@@ -227,7 +237,7 @@ func newPointRow(o OpenPoint) pointRow {
 		Test: o.Test, Threshold: o.Threshold, Stat: strings.TrimSpace(o.Stat + " " + o.Metric),
 		Subject: string(o.Subject), Place: o.Place,
 		Observed: o.observed(), Limit: prettyLimit(o.threshold(), o.Unit), Margin: o.margin(),
-		Owner: o.Owner, Contact: o.Contact, Reason: o.Reason, Class: string(o.Class), Source: o.Source, Basis: o.Basis,
+		Owner: o.Owner, Contact: o.Contact, Reason: o.Reason, Class: string(o.Class), Source: o.Source,
 	}
 }
 
@@ -257,7 +267,7 @@ func testBlocks(s *Summary, plan *evidence.Plan) []testBlock {
 		of := plan.Tests[i]
 		block := testBlock{
 			Name: t.Test, Phase: t.Phase, Check: of.Check, Owner: t.Owner, Contact: t.Contact,
-			Outcome: evidence.Worst(t.Outcome), Symbol: symbols[t.Outcome], Passed: t.Passed, Cells: t.Cells, Retried: t.Retried,
+			Outcome: evidence.Worst(t.Outcome), Symbol: symbols[evidence.Worst(t.Outcome)], Passed: t.Passed, Cells: t.Cells, Retried: t.Retried,
 			Not: of.DoesNotEstablish,
 		}
 		block.Fold = block.Outcome == evidence.Pass && len(s.Tests) > testsShown
@@ -295,12 +305,22 @@ func boundWords(t evidence.Threshold) string {
 	words := t.Stat + " of " + t.Metric + " per " + t.Per
 	var labels []string
 	for _, name := range slices.Sorted(maps.Keys(t.At)) {
-		labels = append(labels, name+"="+strings.Join(t.At[name], ", "))
+		labels = append(labels, name+"="+fewWords(t.At[name]))
 	}
 	if len(labels) > 0 {
 		words += " at " + strings.Join(labels, "; ")
 	}
 	return words
+}
+
+// valuesShown is up to how many values of a label are spelled out.
+const valuesShown = 8
+
+func fewWords(values []string) string {
+	if n := len(values); n > valuesShown {
+		return fmt.Sprintf("%s … %s (%d values)", values[0], values[n-1], n)
+	}
+	return strings.Join(values, ", ")
 }
 
 func needs(q evidence.Quorum) string {
@@ -341,8 +361,7 @@ func (p *htmlPage) addMeasured(b *evidence.Bundle) {
 		rackOf[n.Name] = n.Labels["rack"]
 	}
 	for _, o := range p.Outliers {
-		node, _, _ := strings.Cut(o.Subject, "/")
-		if rack := rackOf[node]; rack != "" {
+		if rack := rackOf[firstLevel(o.Subject)]; rack != "" {
 			racks[rack]++
 		}
 	}

@@ -30,11 +30,11 @@ type timeline struct {
 
 // drawing is bars on rows over one span of time.
 type drawing struct {
-	Height, Bottom int
-	Ticks          []tick
-	Rows           []timelineLine
-	Marks          []timeMark
-	Gaps           []bar
+	Height, Bottom, GapHeight int
+	Ticks                     []tick
+	Rows                      []timelineLine
+	Marks                     []timeMark
+	Gaps                      []bar
 }
 
 type timelineLine struct {
@@ -60,7 +60,7 @@ type happening struct{ Time, What, Detail string }
 // span is a stretch of time.
 type span struct {
 	from, to time.Time
-	kind     string // "", cut, fault
+	kind     string // "", cut, silent, fault
 	title    string
 }
 
@@ -116,18 +116,11 @@ func readHistory(b *evidence.Bundle) *history {
 			h.from = r.Time
 		}
 	}
-	type attempt struct {
-		cell   string
-		number int
-	}
-	cut := map[attempt]bool{}
-	for _, c := range b.Verdict.Coverage.Cuts {
-		cut[attempt{c.Cell, c.Attempt}] = true
-	}
+	cut := cutAttempts(b.Verdict)
 	testOf := testsOfCells(b.Plan)
-	running := map[attempt]time.Time{}
+	running := map[attemptKey]time.Time{}
 	phases := map[string]time.Time{}
-	end := func(a attempt, at time.Time) {
+	end := func(a attemptKey, at time.Time) {
 		start, ok := running[a]
 		if !ok {
 			return
@@ -142,7 +135,7 @@ func readHistory(b *evidence.Bundle) *history {
 	}
 	last := h.from
 	for _, r := range b.Records {
-		a := attempt{r.Cell, r.Attempt}
+		a := attemptKey{r.Cell, r.Attempt}
 		switch r.Event {
 		case evidence.EventPhaseStart:
 			if _, open := phases[r.Phase]; !open {
@@ -161,6 +154,8 @@ func readHistory(b *evidence.Bundle) *history {
 			for a := range running {
 				if cut[a] {
 					end(a, last) // when the process that ran it was last heard of
+					silent := span{from: last, to: r.Time, kind: "silent", title: fmt.Sprintf("%s attempt %d was cut at a time that the journal does not know", a.cell, a.number)}
+					h.tests[testOf[a.cell]] = append(h.tests[testOf[a.cell]], silent)
 				}
 			}
 		}
@@ -242,7 +237,11 @@ func (h *history) gaps() []gap {
 	shortest := max(time.Minute, h.to.Sub(h.from)/200)
 	var all []span
 	for _, spans := range h.tests {
-		all = append(all, spans...)
+		for _, s := range spans {
+			if s.kind != "silent" {
+				all = append(all, s)
+			}
+		}
 	}
 	var gaps []gap
 	reached := h.from
@@ -341,7 +340,7 @@ func (h *history) drawing(lines []timelineLine, gaps []gap, at func(time.Time) f
 		d.Rows[i].TextY = d.Rows[i].Y + 15
 	}
 	d.Bottom = timelineTop + len(lines)*timelineRow
-	d.Height = d.Bottom + 24
+	d.Height, d.GapHeight = d.Bottom+6, d.Bottom-18
 	for _, g := range gaps {
 		d.Gaps = append(d.Gaps, newBar(g.from, g.to, "gap", "nothing was attempted: "+g.Why, at))
 	}

@@ -424,8 +424,8 @@ func worst(findings []evidence.Finding) evidence.Outcome {
 
 func openPoint(p *evidence.Plan, places map[string]string, f evidence.Finding) OpenPoint {
 	point := OpenPoint{Finding: f, Place: places[f.Node]}
-	if node, _, _ := strings.Cut(string(f.Subject), "/"); point.Place == "" {
-		point.Place = places[node]
+	if point.Place == "" {
+		point.Place = places[firstLevel(string(f.Subject))]
 	}
 	for _, t := range p.Tests {
 		if t.Name != f.Test {

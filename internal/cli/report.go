@@ -29,9 +29,16 @@ func newReportCmd(p *Process) *cobra.Command {
 		Use:   "report RUN|BUNDLE",
 		Short: "Show what a run measured and how it was judged",
 		Long: `Render a run directory or a bundle. A report verifies nothing and says so; it
-exits 0 whatever the verdict. A run that is not sealed is judged as it stands.`,
+exits 0 whatever the verdict. A run that is not sealed is judged as it stands.
+
+Formats:
+  text  the verdict, every open point and what is established, for a terminal
+  json  the same as one document
+  html  one file for the release owner, with curves, timeline and a map of
+        outcomes; it needs no script and no network`,
 		Example: `  rackproof report runs/2026-11-30t14-02-11z-3f9a
-  rackproof report pod7.evidence.tar.zst -f json -o pod7.json`,
+  rackproof report pod7.evidence.tar.zst -f json -o pod7.json
+  rackproof report pod7.evidence.tar.zst -f html -o pod7.html`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			opts.path = args[0]

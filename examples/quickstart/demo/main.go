@@ -123,7 +123,7 @@ func (d demo) rackproof(ctx context.Context, arguments ...string) error {
 // when the program has said its last line about it.
 func (d demo) raise(ctx context.Context, lab string) (down func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	command := d.command(ctx, "lab", "up", "--lab", lab)
+	command := d.command(ctx, "lab", "up", "--lab", lab, "--speed", "30")
 	said, err := command.StdoutPipe()
 	if err == nil {
 		err = command.Start()
