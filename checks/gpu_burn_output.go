@@ -291,14 +291,14 @@ func (s *textScan) until(end byte) string {
 	return text
 }
 
-// integer reads a whole number.
+// integer reads a whole number that fits gpu_burn's int.
 func (s *textScan) integer() (int64, bool) {
 	s.rest = strings.TrimLeft(s.rest, " \t")
 	end := 0
 	for end < len(s.rest) && (s.rest[end] >= '0' && s.rest[end] <= '9' || end == 0 && s.rest[end] == '-') {
 		end++
 	}
-	value, err := strconv.ParseInt(s.rest[:end], 10, 64)
+	value, err := strconv.ParseInt(s.rest[:end], 10, 32)
 	s.rest = s.rest[end:]
 	return value, err == nil
 }

@@ -35,6 +35,7 @@ func TestReadProgress(t *testing.T) {
 		{"101.0%  proc'd: 266 (51234 Gflop/s)   errors: 0   temps: 65 C", 0, nil},
 		{"12.3%  proc'd: 5103 / 5103   errors: 0 / 0   temps: 59 C / 62 C", 0, nil}, // version 0.3
 		{"12.3%  proc'd: 99999999999999999999 (1 Gflop/s)   errors: 0   temps: 65 C", 0, nil},
+		{"12.3%  proc'd: 1 (1 Gflop/s)   errors: 2147483648   temps: 65 C", 0, nil}, // no int
 	} {
 		percent, got, ok := readProgress(test.line, nil)
 		if ok != (test.want != nil) {
@@ -178,9 +179,6 @@ func FuzzGPUBurn(f *testing.F) {
 		})
 		words := 0
 		for i, g := range log.gpus {
-			if g.wrong() < 0 && g.errors >= 0 && g.counter >= 0 {
-				t.Skip("more errors than fit")
-			}
 			if g.wrong() < 0 || g.done < 0 || g.reports > log.lines {
 				t.Errorf("GPU %d is %+v", i, g)
 			}

@@ -75,7 +75,8 @@ var storagePieces = regexp.MustCompile(`(?ms)^phase "storage" \{.*?^\}\n|^# -+ s
 // withoutStorage is the runbook without its phase of that name.
 func withoutStorage(text string) string {
 	text = storagePieces.ReplaceAllString(text, "$1")
-	return strings.ReplaceAll(text, "[phase.storage]", "[phase.fabric]")
+	text = strings.ReplaceAll(text, "[phase.storage]", "[phase.fabric]")
+	return strings.ReplaceAll(text, "phase.storage, ", "")
 }
 
 func TestWithoutStorage(t *testing.T) {

@@ -56,6 +56,10 @@ func open(v evidence.Verdict) []string {
 			lines = append(lines, fmt.Sprintf("%s: %s %s on %s: %s", f.Outcome, f.Test, f.Threshold, f.Subject, f.Reason))
 		}
 	}
+	const shown = 40 // what many nodes share is said often enough
+	if len(lines) > shown {
+		lines = append(lines[:shown], fmt.Sprintf("and %d more", len(lines)-shown))
+	}
 	return lines
 }
 

@@ -202,9 +202,9 @@ type process struct {
 	line string
 }
 
-// processes are a node's: those that its kernel and system start, and the
+// processTable is a node's: those that its kernel and system start, and the
 // member of the service where it runs.
-func processes(n *rack.Node) []process {
+func processTable(n *rack.Node) []process {
 	all := []process{{1, "systemd", "/sbin/init"}, {1204, "sshd", "sshd: /usr/sbin/sshd -D [listener] 0 of 10-100 startups"}}
 	if n.Serving() {
 		all = append(all, process{n.MemberPID(), rack.MemberName, "/usr/bin/etcd --name " + n.Name})
@@ -241,14 +241,14 @@ func choose(c *Call, args []string) (found []process, exit sshserver.Exit, ok bo
 			fmt.Fprintf(c.Stderr, "%s: pidfile not valid\nTry `%s --help' for more information.\n", c.Argv[0], c.Argv[0])
 			return nil, code(1), false
 		}
-		return slices.DeleteFunc(processes(c.Node), func(p process) bool { return p.pid != pid }), code(0), true
+		return slices.DeleteFunc(processTable(c.Node), func(p process) bool { return p.pid != pid }), code(0), true
 	}
 	form, err := regexp.CompilePOSIX(pattern)
 	if err != nil {
 		return nil, c.usage("pattern %q", pattern), false
 	}
 	form.Longest()
-	return slices.DeleteFunc(processes(c.Node), func(p process) bool {
+	return slices.DeleteFunc(processTable(c.Node), func(p process) bool {
 		at := form.FindStringIndex(p.name)
 		return at == nil || whole && (at[0] != 0 || at[1] != len(p.name))
 	}), code(0), true

@@ -10,7 +10,7 @@ const etcdWarning = `{"level":"warn","ts":"2000-01-01T00:00:05.000000Z","logger"
 	`"target":"etcd-endpoints://0xc000150000/127.0.0.1:2379","attempt":0,"error":"rpc error: code = DeadlineExceeded desc = `
 
 func TestEtcdctl(t *testing.T) {
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		b.says(0, "OK\n", "", "gpu002", "etcdctl", "put", "k/2", "two")
 		b.says(0, "OK\n", "", "gpu001", "etcdctl", "--endpoints=gpu003:2379", "put", "k/1", "--", "-one")
 		b.says(0, "-one\ntwo\n", "", "gpu003", "etcdctl", "get", "--prefix", "k/", "--print-value-only")
@@ -26,7 +26,7 @@ func TestEtcdctl(t *testing.T) {
 }
 
 func TestWritesWaitForALeader(t *testing.T) {
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		b.says(0, "", "", "gpu001", "pkill", "-KILL", "-x", "--", "etcd")
 		start := time.Now()
 		b.says(1, "", strings.Replace(etcdWarning, "05.000000", "00.900000", 1)+"context deadline exceeded\"}\nError: context deadline exceeded\n",
@@ -48,7 +48,7 @@ func TestWritesWaitForALeader(t *testing.T) {
 }
 
 func TestWritesFailWithoutAMajority(t *testing.T) {
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		b.says(0, "", "", "gpu001", "pkill", "-KILL", "-x", "--", "etcd")
 		b.says(0, "", "", "gpu002", "systemctl", "stop", "etcd")
 		b.says(1, "", etcdWarning+"context deadline exceeded\"}\nError: context deadline exceeded\n", "gpu003", "etcdctl", "put", "k", "v")
@@ -59,7 +59,7 @@ func TestWritesFailWithoutAMajority(t *testing.T) {
 }
 
 func TestStoppedLeaderHandsOver(t *testing.T) {
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		b.says(0, "", "", "gpu001", "service", "etcd", "stop")
 		start := time.Now()
 		b.says(0, "OK\n", "", "gpu002", "etcdctl", "put", "k", "v")
@@ -70,7 +70,7 @@ func TestStoppedLeaderHandsOver(t *testing.T) {
 }
 
 func TestProcessesOfTheService(t *testing.T) {
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		b.says(0, "1873\n", "", "gpu001", "cat", "/run/etcd.pid")
 		b.says(0, "1873\n", "", "gpu001", "pgrep", "-x", "etcd")
 		b.says(0, "1\n", "", "gpu001", "pgrep", "-c", "-x", "etcd")

@@ -8,7 +8,7 @@ import (
 )
 
 func TestFilesOfTheSharedFilesystem(t *testing.T) {
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		b.breaks(rack.Fault{Kind: rack.KindMissingMount, Node: "gpu003"})
 		// Beside each other on two nodes that have it, and alone on the third.
 		b.says(0, "", "", "gpu001", "mkdir", "-p", "--", "/mnt/scratch/a/b")
@@ -22,7 +22,7 @@ func TestFilesOfTheSharedFilesystem(t *testing.T) {
 }
 
 func TestWrittenFiles(t *testing.T) {
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		b.says(0, "", "", "gpu001", "tee", "/tmp/new")
 		b.says(1, "", "mkdir: cannot create directory '/tmp/new': File exists\n", "gpu001", "mkdir", "-p", "/tmp/new")
 		b.says(1, "", "tee: /tmp: Is a directory\n", "gpu001", "tee", "/tmp")

@@ -28,10 +28,22 @@ type finder struct {
 	err    error // what the expression holds and is not known here
 }
 
+// listing is the expression with which links are listed.
+var listing = []string{"-type", "l", "-printf", `%f %l\n`}
+
 // find knows one starting point and -depth, -mindepth, -maxdepth, -type f and
-// d, -name, -empty, -delete, -print, -exec with {} +, -o, and parentheses.
+// d, -name, -empty, -delete, -print, -exec with {} +, -o, and parentheses; and
+// several starting points for a listing of links.
 func find(ctx context.Context, c *Call) sshserver.Exit {
 	args := c.Argv[1:]
+	if n := len(args) - len(listing); n > 0 && slices.Equal(args[n:], listing) {
+		text, missing := c.listLinks(args[:n])
+		c.printf("%s", text)
+		for _, start := range missing {
+			fmt.Fprintf(c.Stderr, "find: '%s': No such file or directory\n", start)
+		}
+		return code(min(1, len(missing)))
+	}
 	if len(args) == 0 || strings.HasPrefix(args[0], "-") || args[0] == "(" {
 		return c.usage("%q", c.Argv)
 	}

@@ -4,7 +4,7 @@ import "testing"
 
 func TestFind(t *testing.T) {
 	clean := []string{"find", "/tmp/w", "-depth", "(", "(", "-type", "f", "-name", "data.*", "-o", "-type", "d", "-empty", ")", "-delete", ")", "-o", "-print"}
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		b.says(1, "", "find: '/tmp/w': No such file or directory\n", "gpu001", clean...)
 		b.says(0, "", "", "gpu001", "mkdir", "-p", "/tmp/w/sub.x", "/tmp/w/sub")
 		for _, name := range []string{"data.0", "data.10", "keep", "sub/data.1"} {

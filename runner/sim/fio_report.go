@@ -96,10 +96,10 @@ func (p pairs) write(out *strings.Builder, indent string) {
 	inner := indent + "  "
 	out.WriteString("{\n")
 	for i, each := range p {
-		fmt.Fprintf(out, "%s%s : ", inner, jsonText(each.name))
+		fmt.Fprintf(out, "%s%s : ", inner, jsonString(each.name))
 		switch v := each.value.(type) {
 		case string:
-			out.WriteString(jsonText(v))
+			out.WriteString(jsonString(v))
 		case int64:
 			fmt.Fprintf(out, "%d", v)
 		case float64:

@@ -72,7 +72,7 @@ func near(t *testing.T, what string, got, want float64) {
 }
 
 func TestFioReads(t *testing.T) {
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		start := time.Now()
 		d := b.fio("gpu001", fioArgv("/mnt/scratch", "randread", "libaio", append(timed, "--iodepth=16", "--numjobs=2", "--ramp_time=1000ms")...)...)
 		job, read := d.Jobs[0], d.Jobs[0].Read
@@ -130,7 +130,7 @@ func TestFioDocumentHasTheShapeOfARealOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		onRack(t, func(b bench) {
+		onHosts(t, func(b bench) {
 			want, got := shape(t, string(text)), shape(t, b.run("gpu001", options...).stdout)
 			for i, line := range want {
 				if i >= len(got) || got[i] != line {
@@ -145,7 +145,7 @@ func TestFioDocumentHasTheShapeOfARealOne(t *testing.T) {
 }
 
 func TestFioSyncsAndUnlinks(t *testing.T) {
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		job := b.fio("gpu001", fioArgv("/mnt/scratch", "write", "sync", append(timed, "--fsync=1", "--unlink=1")...)...).Jobs[0]
 		near(t, "iops", job.Write.IOPS, 1168.10398700)
 		near(t, "fsyncs", float64(job.Sync.Lat.N), float64(job.Write.Total))
@@ -156,7 +156,7 @@ func TestFioSyncsAndUnlinks(t *testing.T) {
 }
 
 func TestFioLaysOut(t *testing.T) {
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		job := b.fio("gpu001", fioArgv("/mnt/scratch", "randread", "libaio", "--numjobs=2", "--size=1m", "--create_only=1")...).Jobs[0]
 		if job.Error != 0 || job.Read.Total != 0 || job.Read.Clat.N != 0 || job.Elapsed != 1 {
 			t.Errorf("%+v", job)
@@ -169,7 +169,7 @@ func TestFioElsewhere(t *testing.T) {
 	rate := func(b bench, directory string) float64 {
 		return b.fio("gpu001", fioArgv(directory, "randread", "libaio", append(timed, "--iodepth=4")...)...).Jobs[0].Read.IOPS
 	}
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		shared, local := rate(b, "/mnt/scratch"), rate(b, "/tmp")
 		b.breaks(rack.Fault{Kind: rack.KindSlowStorage, Node: "gpu001"})
 		near(t, "shared over slow", math.Round(100*shared/rate(b, "/mnt/scratch")), 400)
@@ -183,7 +183,7 @@ func TestFioElsewhere(t *testing.T) {
 }
 
 func TestFioFewRequests(t *testing.T) {
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		read := b.fio("gpu001", "fio", "--name=x", "--directory=/tmp", "--rw=read", "--bs=1g", "--size=1g", "--time_based", "--runtime=50ms", "--output-format=json").Jobs[0].Read
 		if mean := read.Clat.Mean; read.Total > 9 || mean < float64(read.Clat.Min) || mean > float64(read.Clat.Max) {
 			t.Errorf("%d requests: mean %g, from %d to %d", read.Total, mean, read.Clat.Min, read.Clat.Max)
@@ -193,7 +193,7 @@ func TestFioFewRequests(t *testing.T) {
 
 func TestFioRefuses(t *testing.T) {
 	good := fioArgv("/tmp", "randread", "libaio", timed...)
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		b.says(0, "fio-3.33\n", "", "gpu001", "fio", "--version")
 		b.says(1, "", "fio: /nowhere is not a directory\nfio: failed parsing directory=/nowhere\n", "gpu001", fioArgv("/nowhere", "read", "sync", timed...)...)
 		for _, more := range []string{

@@ -17,7 +17,7 @@ stress-ng: metrc: [4520] cpu            12813148     90.00  19861.70     79.93  
 stress-ng: metrc: [4520] matrix           702633     90.00    177.34      0.71      7807.03        3946.26
 stress-ng: info:  [4520] successful run completed in 90.01s (1 min, 30.01 secs)
 `
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		b.says(0, "stress-ng, version 0.15.06 (gcc 12.2.0, x86_64 Linux 5.15.0-113-generic)\n", "", "gpu001", "stress-ng", "--version")
 		start := time.Now()
 		b.says(0, "", log, "gpu001", "stress-ng", "--cpu", "0", "--cpu-method", "all", "--matrix", "2", "--verify", "--metrics-brief", "--timeout", "90s")
@@ -55,7 +55,7 @@ func ticks(b bench, node string) (user, all int64) {
 }
 
 func TestCPUTime(t *testing.T) {
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		user, before := ticks(b, "gpu001")
 		b.run("gpu001", "stress-ng", "--cpu", "112", "--timeout", "10s")
 		b.run("gpu001", "sleep", "10")

@@ -22,7 +22,7 @@ type cell struct{ name, value string }
 // smartcolsJSON is a table as libsmartcols writes it in JSON.
 func smartcolsJSON(name string, rows [][]cell) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "{\n   %s: [\n      ", jsonText(name))
+	fmt.Fprintf(&out, "{\n   %s: [\n      ", jsonString(name))
 	for i, row := range rows {
 		if i > 0 {
 			out.WriteString(",")
@@ -33,7 +33,7 @@ func smartcolsJSON(name string, rows [][]cell) string {
 			if j == len(row)-1 {
 				comma = ""
 			}
-			fmt.Fprintf(&out, "         %s: %s%s\n", jsonText(c.name), c.value, comma)
+			fmt.Fprintf(&out, "         %s: %s%s\n", jsonString(c.name), c.value, comma)
 		}
 		out.WriteString("      }")
 	}
@@ -41,8 +41,8 @@ func smartcolsJSON(name string, rows [][]cell) string {
 	return out.String()
 }
 
-// jsonText is text as a JSON string, with nothing escaped that need not be.
-func jsonText(text string) string {
+// jsonString is text as a JSON string, with nothing escaped that need not be.
+func jsonString(text string) string {
 	var out strings.Builder
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
@@ -94,7 +94,7 @@ func lscpu(_ context.Context, c *Call) sshserver.Exit {
 	case slices.Equal(args, []string{"-J"}):
 		rows := make([][]cell, len(fields))
 		for i, f := range fields {
-			rows[i] = []cell{{"field", jsonText(f[0])}, {"data", jsonText(f[1])}}
+			rows[i] = []cell{{"field", jsonString(f[0])}, {"data", jsonString(f[1])}}
 		}
 		c.printf("%s", smartcolsJSON("lscpu", rows))
 	default:
@@ -123,8 +123,8 @@ func lsblk(_ context.Context, c *Call) sshserver.Exit {
 	var rows [][]cell
 	for _, d := range c.Node.Disks() {
 		values := map[string]string{
-			"name": jsonText(d.Name), "kname": jsonText(d.Name), "path": jsonText("/dev/" + d.Name), "type": `"disk"`,
-			"size": strconv.FormatInt(d.Size, 10), "model": jsonText(d.Model), "serial": jsonText(d.Serial), "tran": `"nvme"`,
+			"name": jsonString(d.Name), "kname": jsonString(d.Name), "path": jsonString("/dev/" + d.Name), "type": `"disk"`,
+			"size": strconv.FormatInt(d.Size, 10), "model": jsonString(d.Model), "serial": jsonString(d.Serial), "tran": `"nvme"`,
 		}
 		var row []cell
 		for column := range strings.SplitSeq(strings.ToLower(columns), ",") {
@@ -232,7 +232,7 @@ func findmnt(_ context.Context, c *Call) sshserver.Exit {
 	if asJSON {
 		for _, row := range rows {
 			for i := range row {
-				row[i].value = jsonText(row[i].value)
+				row[i].value = jsonString(row[i].value)
 			}
 		}
 		c.printf("%s", smartcolsJSON("filesystems", rows))

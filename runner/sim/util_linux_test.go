@@ -36,7 +36,7 @@ func TestLscpu(t *testing.T) {
          "data": "Intel(R) Xeon(R) Platinum 8480C"
       },{
 `
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		got := b.run("gpu001", "lscpu", "-J").stdout
 		if !strings.HasPrefix(got, head) || !strings.HasSuffix(got, "\n      }\n   ]\n}\n") {
 			t.Errorf("lscpu -J:\n%s", got)
@@ -61,7 +61,7 @@ func TestLsblk(t *testing.T) {
          "tran": "nvme"
       },{
 `
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		got := b.run("gpu001", "lsblk", "-J", "-b", "-d", "-o", "NAME,TYPE,SIZE,MODEL,SERIAL,TRAN").stdout
 		if !strings.HasPrefix(got, head) || strings.Count(got, `"tran": "nvme"`) != 10 {
 			t.Errorf("lsblk:\n%s", got)
@@ -95,7 +95,7 @@ func TestFindmnt(t *testing.T) {
 `
 	const end = "\n   ]\n}\n"
 	const columns = "TARGET,SOURCE,FSTYPE,OPTIONS"
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		b.breaks(rack.Fault{Kind: rack.KindMissingMount, Node: "gpu002"})
 		const efi = `{
          "target": "/boot/efi",
@@ -124,7 +124,7 @@ func TestFindmnt(t *testing.T) {
 }
 
 func TestIPLink(t *testing.T) {
-	onRack(t, func(b bench) {
+	onHosts(t, func(b bench) {
 		const up = `[{"ifindex":6,"ifname":"ibs3","flags":["BROADCAST","MULTICAST","UP","LOWER_UP"],"mtu":2044,"qdisc":"mq","operstate":"UP",` +
 			`"linkmode":"DEFAULT","group":"default","txqlen":256,"link_type":"infiniband",` +
 			`"address":"00:00:10:2c:fe:80:00:00:00:00:00:00:94:6d:ae:03:00:00:01:30","broadcast":"00:ff:ff:ff:ff:12:40:1b:ff:ff:00:00:00:00:00:00:ff:ff:ff:ff"`

@@ -19,7 +19,7 @@ type bench struct {
 	x runner.Executor
 }
 
-func onRack(t *testing.T, f func(b bench)) {
+func onHosts(t *testing.T, f func(b bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r, err := rack.New(rack.Config{Nodes: []string{"gpu001", "gpu002", "gpu003"}, Seed: 1})
