@@ -1,8 +1,10 @@
 package sim_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -118,7 +120,7 @@ test "burn" {
   phase              = phase.all
   nodes              = fleet.rack
   owner              = owner.ops
-  duration           = "8m"
+  duration           = "2m"
   establishes = {
     "It is as ordered." = [threshold.faulty]
   }
@@ -181,6 +183,56 @@ test "fleet" {
     basis = "Published for this machine"
   }
 }
+
+test "pairs" {
+  phase    = phase.all
+  nodes    = fleet.rack
+  owner    = owner.ops
+  scope    = "pair"
+  duration = "1m"
+  establishes = {
+    "It is as ordered." = [threshold.busbw]
+  }
+  does_not_establish = ["Anything else."]
+
+  check "nccl_allreduce" {
+    sizes    = ["8GiB"]
+    launcher = "srun"
+  }
+
+  threshold "busbw" {
+    stat  = "min"
+    min   = 350
+    unit  = "GB/s"
+    basis = "Published for this machine"
+  }
+}
+
+test "gang" {
+  phase    = phase.all
+  nodes    = fleet.rack
+  owner    = owner.ops
+  scope    = "fleet"
+  duration = "1m"
+  establishes = {
+    "It is as ordered." = [threshold.busbw]
+  }
+  does_not_establish = ["Anything else."]
+
+  check "nccl_allreduce" {
+    sizes    = ["1GiB", "3GiB"]
+    launcher = "gang"
+    gang     = ["mpiexec", "-f", "{hostfile}", "-n", "{ranks}", "-ppn", "{per_node}"]
+  }
+
+  threshold "busbw" {
+    stat  = "min"
+    min   = 350
+    at    = { size = "3GiB" }
+    unit  = "GB/s"
+    basis = "Published for this machine"
+  }
+}
 `
 
 // rehearse runs the acceptance on a rack with faults, and judges it.
@@ -217,6 +269,7 @@ func rehearse(t *testing.T, faults string, judged func(t *testing.T, v evidence.
 	})
 }
 
+// The checks of GPUs and fabric measure everything on a healthy rack.
 func TestAcceptanceOfHealthyRack(t *testing.T) {
 	rehearse(t, "", func(t *testing.T, v evidence.Verdict, results []evidence.CellResult) {
 		for _, r := range results {
@@ -227,7 +280,74 @@ func TestAcceptanceOfHealthyRack(t *testing.T) {
 			}
 		}
 		for _, f := range v.Findings {
-			t.Logf("%s %s %s %s %v %s", f.Outcome, f.Test, f.Subject, f.Threshold, f.Observed, f.Reason)
+			if f.Outcome != evidence.Pass {
+				t.Errorf("%s %s %s is %s: %s", f.Test, f.Subject, f.Threshold, f.Outcome, f.Reason)
+			}
+		}
+		if len(v.Findings) != 151 {
+			t.Errorf("%d findings, want 151", len(v.Findings))
+		}
+	})
+}
+
+// Each fault shows where it would on real hardware.
+func TestAcceptanceFindsFaults(t *testing.T) {
+	rehearse(t, `
+    fault "dead" {
+      kind = "dead_gpu"
+      node = "gpu002"
+      part = "gpu3"
+    }
+
+    fault "wrong" {
+      kind = "wrong_data"
+      node = "gpu004"
+      part = "gpu5"
+    }
+
+    fault "slow" {
+      kind = "slow_link"
+      node = "gpu001"
+      part = "mlx5_2"
+    }
+
+    fault "skew" {
+      kind = "driver_skew"
+      node = "gpu003"
+    }
+
+    fault "lost" {
+      kind  = "xid_79"
+      node  = "gpu003"
+      part  = "gpu1"
+      after = "15s"
+    }
+`, func(t *testing.T, v evidence.Verdict, _ []evidence.CellResult) {
+		var found []string
+		for _, f := range v.Findings {
+			if f.Outcome != evidence.Pass {
+				found = append(found, fmt.Sprintf("%s %s %s %s", f.Outcome, f.Test, f.Threshold, f.Subject))
+			}
+		}
+		// A GPU that is not there leaves its whole node unmeasured, and
+		// every collective that crosses it; so does one that was lost.
+		want := []string{
+			"fail bill mismatches gpu002", "fail bill gpu_present gpu002/gpu3", "fail bill link_rate gpu001/mlx5_2", "fail bill driver_version fleet",
+			"fail quiet xid_fatal gpu003/gpu1",
+			"inconclusive burn faulty gpu002/gpu0", "inconclusive burn faulty gpu002/gpu1", "inconclusive burn faulty gpu002/gpu2", "inconclusive burn faulty gpu002/gpu3",
+			"inconclusive burn faulty gpu002/gpu4", "inconclusive burn faulty gpu002/gpu5", "inconclusive burn faulty gpu002/gpu6", "inconclusive burn faulty gpu002/gpu7",
+			"error burn faulty gpu003/gpu0", "fail burn faulty gpu003/gpu1", "error burn faulty gpu003/gpu2", "error burn faulty gpu003/gpu3",
+			"error burn faulty gpu003/gpu4", "error burn faulty gpu003/gpu5", "error burn faulty gpu003/gpu6", "error burn faulty gpu003/gpu7",
+			"fail burn faulty gpu004/gpu5",
+			"error node busbw gpu002", "error node busbw gpu003", "error fleet busbw fleet",
+			"error pairs busbw gpu001/gpu002", "error pairs busbw gpu001/gpu003", "fail pairs busbw gpu001/gpu004",
+			"error pairs busbw gpu002/gpu001", "error pairs busbw gpu002/gpu003", "error pairs busbw gpu002/gpu004",
+			"error pairs busbw gpu003/gpu001", "error pairs busbw gpu003/gpu002", "error pairs busbw gpu003/gpu004",
+			"fail pairs busbw gpu004/gpu001", "error pairs busbw gpu004/gpu002", "error pairs busbw gpu004/gpu003",
+			"error gang busbw fleet",
+		}
+		if !slices.Equal(found, want) {
+			t.Errorf("what does not pass is\n%s\nwant\n%s", strings.Join(found, "\n"), strings.Join(want, "\n"))
 		}
 	})
 }

@@ -62,7 +62,8 @@ type burning struct {
 	rate    float64
 	errors  int64 // since the last summary
 	faulty  bool
-	celsius int // 0: not known so far
+	celsius int    // 0: not known so far
+	failure string // why it dies before it has begun
 	release func()
 }
 
@@ -95,7 +96,13 @@ func gpuBurn(ctx context.Context, c *Call) sshserver.Exit {
 	start := time.Now()
 	for _, g := range clients {
 		g.next, g.last, g.ops = start.Add(burnInit), start, b.products()
-		if g.lost {
+		switch {
+		case g.lost:
+			g.failure = "Error (gpu_burn-drv.cpp:116): unknown error"
+		case b.use() > burnAvailable*burnMegabyte:
+			g.failure = "Error in C alloc (gpu_burn-drv.cpp:200): out of memory"
+		}
+		if g.failure != "" {
 			g.next = start.Add(time.Second)
 			continue
 		}
@@ -245,7 +252,7 @@ func (b burnCall) listen(ctx context.Context, c *Call, clients []*burning, start
 			if now.Add(burnTogether).Before(g.next) {
 				continue
 			}
-			if g.done >= 0 && c.Node.State(g.slot).Presence != rack.Present {
+			if g.done >= 0 && (g.failure != "" || c.Node.State(g.slot).Presence != rack.Present) {
 				g.die(b, c)
 				continue
 			}
@@ -296,10 +303,14 @@ func (g *burning) report(b burnCall) {
 // die is the end of a process whose GPU has gone: it reports -1 twice, and
 // what it had kept of its output comes out.
 func (g *burning) die(b burnCall, c *Call) {
-	if g.done == 0 && g.lost {
-		fmt.Fprint(c.Stderr, "Couldn't init a GPU test: Error (gpu_burn-drv.cpp:116): unknown error\n")
+	if g.failure != "" {
+		fmt.Fprintf(c.Stderr, "Couldn't init a GPU test: %s\n", g.failure)
 		fmt.Fprintf(c.Stderr, "read[%d] error 0", g.index)
-		c.printf("%s", b.heading())
+		said := b.heading()
+		if !g.lost {
+			said += b.initialised(g.index)
+		}
+		c.printf("%s", said)
 	} else {
 		fmt.Fprint(c.Stderr, "Failure during compute: Error in Read faultyelemdata (gpu_burn-drv.cpp:275): unspecified launch failure\n")
 		c.printf("%s%s", b.heading(), b.initialised(g.index))

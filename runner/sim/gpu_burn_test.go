@@ -83,6 +83,11 @@ func TestGPUBurnOfOneGPU(t *testing.T) {
 		r := run("gpu_burn", "-i", "3", "-m", "1024", "5")
 		holds(t, r.stdout, "using 1024 MB of it), using FLOATS\n", "Results are 268435456 bytes each, thus performing 2 iterations\n", "Tested 1 GPUs:\n\tGPU 0: OK\n")
 		run("gpu_burn", "-m", "none", "5").want(t, 22, "")
+		large := run("gpu_burn", "-m", "99999", "60")
+		if large.status() != 123 {
+			t.Errorf("with more memory than there is: status %d, want 123", large.status())
+		}
+		holds(t, large.stderr, "out of memory\n")
 		holds(t, run("gpu_burn", "-l").stdout, "ID 7: NVIDIA H100 80GB HBM3, 85018MB\n")
 	})
 }

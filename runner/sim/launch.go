@@ -121,10 +121,18 @@ func (w ranked) Write(piece []byte) (int, error) {
 	return len(piece), nil
 }
 
-// spread are the nodes of ranks by slots: each node gets ranks up to its
-// number of slots, or each in its share where that is more than 0, in order.
+// maxRanks bounds the ranks of one launch: eight times those of the largest
+// rack.
+const maxRanks = 8 * rack.MaxNodes * rack.GPUs
+
+// spread are the nodes of the ranks: each node in turn gets one for each of
+// its slots, or each of them where that is more than 0. It is false where the
+// slots do not do.
 func spread(hosts []host, ranks, each int) ([]*rack.Node, bool) {
 	var nodes []*rack.Node
+	if ranks < 1 || ranks > maxRanks {
+		return nil, false
+	}
 	for _, h := range hosts {
 		slots := h.slots
 		if each > 0 {

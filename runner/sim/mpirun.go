@@ -415,8 +415,11 @@ func mpiexec(ctx context.Context, c *Call) sshserver.Exit {
 		}
 	}
 	var nodes []*rack.Node
-	for len(nodes) < ranks {
-		round, _ := spread(hosts, ranks-len(nodes), 0)
+	for fits := false; !fits; {
+		var round []*rack.Node
+		if round, fits = spread(hosts, ranks-len(nodes), 0); len(round) == 0 {
+			return c.usage("%q: %d ranks", c.Argv, ranks)
+		}
 		nodes = append(nodes, round...)
 	}
 	if _, found := c.program(args[0]); !found {

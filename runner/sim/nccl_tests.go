@@ -124,7 +124,11 @@ func runNccl(ctx context.Context, procs []*ncclProc) ended {
 		return ended{exit: exit}
 	}
 	j := &ncclJob{ncclTests: tests, procs: procs}
-	if text := unsupportedNccl(first.env); text != "" {
+	text := unsupportedNccl(first.env)
+	if j.perProc() < 1 {
+		text = fmt.Sprintf("%d threads of %d GPUs", tests.threads, tests.gpus)
+	}
+	if text != "" {
 		fmt.Fprintf(first.stderr, "%s: the simulated rack does not have this: %s\n", first.argv[0], text)
 		return ended{exit: code(2)}
 	}
@@ -325,7 +329,7 @@ func parseSize(text string) (int64, bool) {
 		text = text[:len(text)-1]
 	}
 	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-	return int64(n * unit), err == nil && n >= 0
+	return int64(n * unit), err == nil && n >= 0 && n*unit < 1<<62
 }
 
 // run is the program up to its end in rank 0.

@@ -180,14 +180,18 @@ func (s srunCall) place(c *Call) (nodes []*rack.Node, problem string) {
 	if each == 0 {
 		each = (tasks + count - 1) / max(1, count)
 	}
-	if count < 1 || count > len(chosen) || tasks > count*each {
-		return nil, "Unable to allocate resources: Requested node configuration is not available"
+	const refused = "Unable to allocate resources: Requested node configuration is not available"
+	if count < 1 || count > len(chosen) {
+		return nil, refused
 	}
 	hosts := make([]host, count)
 	for i := range hosts {
 		hosts[i] = host{chosen[i], each}
 	}
-	nodes, _ = spread(hosts, tasks, 0)
+	nodes, fits := spread(hosts, tasks, 0)
+	if !fits {
+		return nil, refused
+	}
 	return nodes, ""
 }
 
