@@ -53,10 +53,10 @@ func (ncclAllreduce) Spec() Spec {
 		},
 		Metrics: func(p json.RawMessage) []Metric {
 			params, err := readNcclParams(p)
-			if err != nil || params.validate() != nil {
+			if err != nil || len(params.Sizes) > 0 && params.validate() != nil {
 				return nil
 			}
-			return params.metrics()
+			return params.metrics() // without sizes for the list of them
 		},
 		Facts: func(json.RawMessage) []FactSpec { return slices.Clone(ncclFacts) },
 		Subjects: func(f evidence.Fleet, nodes []string, scope evidence.Scope, metric string, p json.RawMessage) []evidence.Subject {
@@ -86,7 +86,7 @@ func (ncclAllreduce) Spec() Spec {
 var ncclFacts = []FactSpec{
 	{Name: "nccl_version", Level: LevelCell, Doc: "The release of NCCL that was loaded, such as 2.21.5."},
 	{Name: "nccl_tests_version", Level: LevelCell, Doc: "The release of nccl-tests, which 2.17.3 and newer print."},
-	{Name: "algorithm", Level: LevelCell, Doc: "NCCL's algorithms for the sizes that were asked for, joined by \",\": Ring, Tree, CollNetDirect, CollNetChain, NVLS, NVLSTree, PAT. NCCL 2.19 and newer log them."},
+	{Name: "algorithm", Level: LevelCell, Doc: "NCCL's algorithms for the sizes that were asked for, joined by \",\": Ring, Tree, CollNetDirect, CollNetChain, NVLS, NVLSTree, PAT. NCCL 2.20 and newer log them."},
 	{Name: "transport", Level: "node", Doc: "What carried the data between nodes, joined by \",\", such as NET/IB, and NET/Socket where NCCL fell back to TCP; of one node alone what carried it inside, such as P2P/CUMEM."},
 	{Name: "gdrdma", Level: "node", Doc: "Whether the channels of the network use GPUDirect RDMA: yes, no or some."},
 	{Name: "hcas", Level: "node", Doc: "The InfiniBand and RoCE devices that NCCL uses, joined by \",\"."},

@@ -208,7 +208,10 @@ func (p ncclParams) runs() []ncclRun {
 	for i, size := range p.Sizes {
 		sizes[i] = uint64(size)
 	}
-	if len(sizes) == 1 {
+	switch len(sizes) {
+	case 0:
+		return nil
+	case 1:
 		return []ncclRun{{sizes, 2}}
 	}
 	factor := sizes[1] / sizes[0]

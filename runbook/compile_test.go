@@ -165,6 +165,24 @@ func TestTournament(t *testing.T) {
 	}
 }
 
+// TestPairsThatShareAName: a cell that would lie where another lies is refused.
+func TestPairsThatShareAName(t *testing.T) {
+	r, diags := loadBytes(minimalWith(t, "", ""), Inputs{})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	r.tests = r.tests[:1]
+	r.tests[0].Name, r.tests[0].Scope, r.tests[0].nodes = "x", evidence.ScopePair, nil
+	for i := range 512 {
+		r.tests[0].nodes = append(r.tests[0].nodes, fmt.Sprintf("gpu%03d", i+1))
+	}
+	c := newCompiler(r)
+	c.cells(&evidence.Plan{}, 0)
+	if len(c.diags) != 1 || ruleOf(c.diags[0]) != RulePlanTooLarge || !strings.Contains(c.diags[0].Detail, "would share the name x/set-") {
+		t.Errorf("diagnostics: %v", c.diags)
+	}
+}
+
 // TestMeasured: what is expected is what the cells give.
 func TestMeasured(t *testing.T) {
 	for _, row := range []struct {
