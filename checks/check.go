@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,10 +45,13 @@ type Spec struct {
 	// Loads are what other cells must not disturb: gpu and cpu, which each
 	// node has for itself, and fabric, storage and power, which the fleet
 	// shares, so that no two cells of which both load one run at once.
-	Loads  []string
-	Hazard string // the hazard that using it means; empty: none
-	Needs  []evidence.Capability
-	Params []evidence.Param
+	Loads []string
+	// FleetLoads are loads that a cell has besides in scope "fleet": what one
+	// node does inside itself, or two between them, disturbs no other.
+	FleetLoads []string
+	Hazard     string // the hazard that using it means; empty: none
+	Needs      []evidence.Capability
+	Params     []evidence.Param
 	// Validate checks what types cannot express; nil means nothing. The error
 	// is shown at the check's block.
 	Validate func(p json.RawMessage) error
@@ -61,6 +65,14 @@ type Spec struct {
 	// nodes, at the metric's finest level. Nil means that the plan cannot
 	// know them, which is a plan error.
 	Subjects func(f evidence.Fleet, nodes []string, scope evidence.Scope, metric string, p json.RawMessage) []evidence.Subject
+}
+
+// LoadsIn are the loads of a cell of a scope.
+func (s Spec) LoadsIn(scope evidence.Scope) []string {
+	if scope != evidence.ScopeFleet {
+		return slices.Clone(s.Loads)
+	}
+	return slices.Concat(s.Loads, s.FleetLoads)
 }
 
 // Metric is a number that a check can report.

@@ -29,6 +29,7 @@ type gpuBurnParams struct {
 	Doubles     bool              `json:"doubles"`
 	GPUs        int               `json:"gpus"`
 	Round       evidence.Duration `json:"round"`
+	SoftKill    evidence.Duration `json:"soft_kill"`
 	Warmup      evidence.Duration `json:"warmup"`
 	Driver      int               `json:"driver"`
 	LoadFloor   float64           `json:"load_floor"`
@@ -41,6 +42,10 @@ const (
 	// fleet says so; sampledGPUs is how many a sample has room for.
 	usualGPUs   = 8
 	sampledGPUs = 16
+
+	// usualSoftKill is gpu_burn's own wait (SIGTERM_TIMEOUT_THRESHOLD_SECS of
+	// gpu_burn-drv.cpp), which it sleeps through in full.
+	usualSoftKill = 30 * time.Second
 )
 
 var gpuBurnFacts = []FactSpec{
@@ -66,8 +71,9 @@ func (gpuBurn) Spec() Spec {
 			"With kernel_log the check marks the kernel log at both ends and counts the XIDs between.",
 		Version: 1,
 		Scopes:  []evidence.Scope{evidence.ScopeNode},
-		Loads:   []string{"gpu", "power"},
-		Needs:   []evidence.Capability{evidence.CapExec},
+		// All nodes burn at once: it is the power of all that a hall must give.
+		Loads: []string{"gpu"},
+		Needs: []evidence.Capability{evidence.CapExec},
 		Params: []evidence.Param{
 			{Name: "binary", Type: evidence.ParamString, Default: "gpu_burn", Doc: "The program: a name that is on the path, or an absolute path."},
 			{Name: "compare", Type: evidence.ParamString, Doc: "The file with the kernel that compares, for gpu_burn's -c (since 2023). Without it gpu_burn looks for it in the folder that it is run in."},
@@ -76,6 +82,7 @@ func (gpuBurn) Spec() Spec {
 			{Name: "doubles", Type: evidence.ParamBool, Default: false, Doc: "Whether the matrices are of 64-bit numbers and not of 32-bit ones."},
 			{Name: "gpus", Type: evidence.ParamNumber, Whole: true, Default: 0, Doc: fmt.Sprintf("How many GPUs a node has, at most %d; 0 means as many as the fleet's expect block says in gpus, and without that %d.", sampledGPUs, usualGPUs)},
 			{Name: "round", Type: evidence.ParamDuration, Default: "2h", Doc: "gpu_burn prints a line for each report of a GPU, so a longer burn is made in rounds of at most so long."},
+			{Name: "soft_kill", Type: evidence.ParamDuration, Default: usualSoftKill.String(), Doc: "How long gpu_burn waits, at the end of each round, for its processes to end by themselves: a whole number of seconds. Another value than " + usualSoftKill.String() + " needs its option -stts (since 2022)."},
 			{Name: "warmup", Type: evidence.ParamDuration, Default: "30s", Doc: "What is reported or sampled in the first part of each round is not of a GPU under load yet; at most a quarter of the round."},
 			{Name: "driver", Type: evidence.ParamNumber, Whole: true, Default: branchEventReasons, Doc: fmt.Sprintf("The oldest branch of the driver on the nodes, such as 550: nvidia-smi has other names for fields before %d and before %d.", branchInstantPower, branchEventReasons)},
 			{Name: "load_floor", Type: evidence.ParamNumber, Unit: "%", Default: 90, Doc: "A sample interval counts as under load when utilization.gpu was at least so much at both ends."},
@@ -128,6 +135,8 @@ func (p gpuBurnParams) validate() error {
 		return fmt.Errorf("gpus is %d: give 1 to %d, or 0", p.GPUs, sampledGPUs)
 	case p.Round.Std() < 10*time.Second:
 		return fmt.Errorf("round is %s: give at least 10s", p.Round)
+	case p.SoftKill.Std() < time.Second || p.SoftKill.Std()%time.Second != 0:
+		return fmt.Errorf("soft_kill is %s: give a whole number of seconds, at least 1s", p.SoftKill)
 	case p.Driver < 100:
 		return fmt.Errorf("driver is %d: give the branch of the driver, such as 550", p.Driver)
 	case !(p.LoadFloor > 0 && p.LoadFloor <= 100):
@@ -267,6 +276,9 @@ func (p gpuBurnParams) burnArgv(duration time.Duration) []string {
 	}
 	if p.Compare != "" {
 		argv = append(argv, "-c", p.Compare)
+	}
+	if wait := p.SoftKill.Std(); wait != usualSoftKill {
+		argv = append(argv, "-stts", strconv.Itoa(int(wait/time.Second)))
 	}
 	return append(argv, strconv.Itoa(p.seconds(duration)))
 }

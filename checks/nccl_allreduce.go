@@ -27,8 +27,8 @@ func (ncclAllreduce) Spec() Spec {
 			"Bus bandwidth is 2(n-1)/n times the algorithm bandwidth of n ranks (nccl-tests, doc/PERFORMANCE.md); GB is 1e9 bytes.",
 		Version: 1,
 		Scopes:  []evidence.Scope{evidence.ScopeNode, evidence.ScopePair, evidence.ScopeFleet},
-		Loads:   []string{"gpu", "fabric"},
-		Needs:   []evidence.Capability{evidence.CapExec},
+		Loads:   []string{"gpu"}, FleetLoads: []string{"fabric"},
+		Needs: []evidence.Capability{evidence.CapExec},
 		Params: []evidence.Param{
 			{Name: "sizes", Type: evidence.ParamStrings, Required: true, Doc: "The sizes in bytes, in rising order, such as [\"8GiB\", \"16GiB\"]. A geometric series with a whole factor is one run of the program, anything else one run for each size."},
 			{Name: "iterations", Type: evidence.ParamNumber, Whole: true, Default: 20, Doc: "All-reduces that are timed together, for each size (-n)."},

@@ -212,14 +212,14 @@ test "allreduce_node" {
   does_not_establish = ["Anything about the network between nodes."]
 
   check "nccl_allreduce" {
-    sizes      = ["1GiB", "4GiB", "16GiB"]
+    sizes      = ["128MiB", "256MiB", "512MiB", "1GiB", "2GiB", "4GiB"]
     iterations = 5
     warmup     = 1
   }
 
   threshold "busbw" {
     stat  = "min"
-    at    = { size = "16GiB" }
+    at    = { size = "4GiB" }
     min   = 450
     unit  = "GB/s"
     basis = "94 % of what eight such GPUs reach with NVLink SHARP"
@@ -248,14 +248,14 @@ test "allreduce_fleet" {
   does_not_establish = ["Behaviour under competing traffic."]
 
   check "nccl_allreduce" {
-    sizes      = ["1GiB", "4GiB", "16GiB"]
+    sizes      = ["128MiB", "256MiB", "512MiB", "1GiB", "2GiB", "4GiB"]
     iterations = 5
     warmup     = 1
   }
 
   threshold "busbw" {
     stat  = "min"
-    at    = { size = "16GiB" }
+    at    = { size = "4GiB" }
     min   = 0.88 * 400 * 8 / 8
     unit  = "GB/s"
     basis = "88 % of line rate across eight rails"
@@ -289,8 +289,8 @@ test "small_reads" {
     mount      = "/mnt/scratch"
     profile    = "small_reads"
     clients    = [length(local.layout)]
-    runtime    = "2s"
-    ramp       = "1s"
+    runtime    = "1s"
+    ramp       = "0s"
   }
 
   threshold "total_iops" {
@@ -329,24 +329,26 @@ test "gpu_burn_in" {
   phase    = phase.burn_in
   nodes    = fleet.rack
   owner    = owner.compute
-  duration = "5s"
+  duration = "4s"
   deadline = "2m"
 
   establishes = {
     "Every GPU computed under full load, and what it computed was right." = [threshold.hours_under_load, threshold.errors, threshold.faulty, threshold.gflops_min]
     "No GPU was hot, and none was slowed down by its hardware."           = [threshold.temperature_max, threshold.temperature_spread, threshold.hw_slowdown, threshold.hw_thermal, threshold.hw_power_brake]
   }
-  does_not_establish = ["Endurance: five seconds show that the burn-in works, not that the rack does."]
+  does_not_establish = ["Endurance: four seconds show that the burn-in works, not that the rack does."]
 
   check "gpu_burn" {
     warmup     = "1s"
     load_floor = 80
+    soft_kill  = "1s"
+    sample     = "500ms"
   }
 
   threshold "hours_under_load" {
-    min   = 3 / 3600
+    min   = 2.5 / 3600
     unit  = "h"
-    basis = "Most of the five seconds"
+    basis = "Most of the four seconds"
   }
 
   threshold "errors" {
@@ -424,15 +426,15 @@ test "service_failover" {
     nodes   = nodeset.leader
     process = "etcd"
     undo    = ["systemctl", "start", "etcd"]
-    after   = "3s"
-    for     = "3s"
+    after   = "1s"
+    for     = "2s"
   }
 
   check "failover" {
-    settle = "2s"
+    settle = "1s"
 
     probe {
-      period  = "100ms"
+      period  = "50ms"
       timeout = "1s"
       write   = ["etcdctl", "--command-timeout=900ms", "put", "rackproof/{record}", "{record}"]
       read    = ["etcdctl", "get", "--prefix", "rackproof/", "--print-value-only"]

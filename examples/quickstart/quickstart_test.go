@@ -18,7 +18,7 @@ import (
 
 // speed makes heat and faults as fast as the example's short tests need it.
 // The demo raises its rack with the same.
-const speed = 30
+const speed = 60
 
 const hazard = "kills_service"
 

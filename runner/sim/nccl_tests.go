@@ -37,7 +37,7 @@ const (
 )
 
 // ncclInit is how long the communicator and the buffers take.
-const ncclInit = 2 * time.Second
+const ncclInit = 500 * time.Millisecond
 
 // collectiveLoad is how busy collectives keep a GPU.
 const collectiveLoad = 0.35

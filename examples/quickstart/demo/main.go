@@ -76,13 +76,14 @@ func (d demo) run(ctx context.Context) (err error) {
 	if err != nil || len(bundles) != 1 {
 		return fmt.Errorf("%s: want one bundle, found %d", runs, len(bundles))
 	}
+	run := strings.TrimSuffix(bundles[0], ".evidence.tar.zst")
 	bundle := d.path(filepath.Base(bundles[0]))
 	if err := os.Rename(bundles[0], bundle); err != nil {
 		return err
 	}
 	for _, arguments := range [][]string{
-		{"report", bundle, "-f", "html", "-o", d.path("report.html")},
-		{"report", bundle},
+		{"report", run, "-f", "html", "-o", d.path("report.html")},
+		{"report", run},
 		{"verify", bundle, "--trust", d.path("trust.hcl")},
 	} {
 		if err := d.rackproof(ctx, arguments...); err != nil {
@@ -123,7 +124,7 @@ func (d demo) rackproof(ctx context.Context, arguments ...string) error {
 // when the program has said its last line about it.
 func (d demo) raise(ctx context.Context, lab string) (down func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	command := d.command(ctx, "lab", "up", "--lab", lab, "--speed", "30")
+	command := d.command(ctx, "lab", "up", "--lab", lab, "--speed", "60")
 	said, err := command.StdoutPipe()
 	if err == nil {
 		err = command.Start()
