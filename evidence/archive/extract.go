@@ -66,6 +66,7 @@ func Extract(r io.Reader, dir string, head func(bundle, manifest, sums []byte) (
 	defer z.Close()
 	tail := &tailReader{r: z}
 	x := extractor{root: root, frame: frame, stream: tail, tar: tar.NewReader(tail), files: map[string]bool{}, dirs: map[string]bool{}}
+	defer x.leave()
 	if err := x.head(head); err != nil {
 		return err
 	}
@@ -97,6 +98,8 @@ func openEmpty(dir string) (*os.Root, error) {
 
 type extractor struct {
 	root   *os.Root
+	within *os.Root // the directory of the file before
+	at     string   // its path
 	frame  *oneFrame
 	stream *tailReader
 	tar    *tar.Reader
@@ -312,13 +315,38 @@ func (x *extractor) admit(h *tar.Header) error {
 	return nil
 }
 
-func (x *extractor) unpack(h *tar.Header) error {
-	if dir := path.Dir(h.Name); dir != "." {
-		if err := x.root.MkdirAll(dir, 0o755); err != nil {
-			return fmt.Errorf("extract %s: %w", h.Name, err)
-		}
+// create makes a file and the directories above it. Files of one directory come
+// one after another, and it is opened once for all of them.
+func (x *extractor) create(name string) (*os.File, error) {
+	dir, base := path.Split(name)
+	if dir == "" {
+		return x.root.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	}
-	f, err := x.root.OpenFile(h.Name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if dir = path.Clean(dir); x.within == nil || x.at != dir {
+		if err := errors.Join(x.leave(), x.root.MkdirAll(dir, 0o755)); err != nil {
+			return nil, err
+		}
+		within, err := x.root.OpenRoot(dir)
+		if err != nil {
+			return nil, err
+		}
+		x.within, x.at = within, dir
+	}
+	return x.within.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+}
+
+// leave closes the directory of the file before.
+func (x *extractor) leave() error {
+	if x.within == nil {
+		return nil
+	}
+	err := x.within.Close()
+	x.within = nil
+	return err
+}
+
+func (x *extractor) unpack(h *tar.Header) error {
+	f, err := x.create(h.Name)
 	if err != nil {
 		return fmt.Errorf("extract %s: %w", h.Name, err)
 	}

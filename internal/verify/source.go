@@ -73,8 +73,9 @@ func UnsignedLimits(_, manifest, _ []byte) (archive.Limits, error) {
 // Source is a bundle that was opened from a path. Close removes what was
 // unpacked.
 type Source struct {
-	FS   fs.FS
-	root *os.Root
+	FS    fs.FS
+	files *evidence.RootFS
+	root  *os.Root
 	temp string // where an archive was unpacked; empty: a directory was given
 }
 
@@ -100,7 +101,8 @@ func OpenSource(path string, limits Limits) (*Source, error) {
 	if s.root, err = os.OpenRoot(dir); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.FS = regular{s.root.FS()}
+	s.files = evidence.NewRootFS(s.root)
+	s.FS = regular{s.files}
 	return s, nil
 }
 
@@ -120,7 +122,7 @@ func unpack(path, dir string, limits Limits) error {
 func (s *Source) Close() error {
 	var err error
 	if s.root != nil {
-		err = s.root.Close()
+		err = errors.Join(s.files.Close(), s.root.Close())
 	}
 	if s.temp != "" {
 		err = errors.Join(err, os.RemoveAll(s.temp))
