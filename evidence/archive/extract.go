@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path"
 	"strings"
 
@@ -47,11 +45,22 @@ const (
 // after its end. What it refuses is an *Error; the files up to there stay in
 // dir.
 func Extract(r io.Reader, dir string, head func(bundle, manifest, sums []byte) (Limits, error)) error {
-	root, err := openEmpty(dir)
+	to, err := openEmpty(dir)
 	if err != nil {
 		return fmt.Errorf("extract archive: %w", err)
 	}
-	defer root.Close()
+	return errors.Join(unpackTo(to, r, maxBytes, head), to.close())
+}
+
+// A target is where an archive is unpacked to.
+type target interface {
+	mkdir(name string) error // and what is above it; it may be there
+	create(name string) (io.WriteCloser, error)
+	close() error
+}
+
+// unpackTo unpacks an archive of at most so many bytes.
+func unpackTo(to target, r io.Reader, most int64, head func(bundle, manifest, sums []byte) (Limits, error)) error {
 	frame, err := newOneFrame(r)
 	if err != nil {
 		return refuse(CodeFormat, "", "%w", err)
@@ -65,8 +74,7 @@ func Extract(r io.Reader, dir string, head func(bundle, manifest, sums []byte) (
 	}
 	defer z.Close()
 	tail := &tailReader{r: z}
-	x := extractor{root: root, frame: frame, stream: tail, tar: tar.NewReader(tail), files: map[string]bool{}, dirs: map[string]bool{}}
-	defer x.leave()
+	x := extractor{to: to, most: most, frame: frame, stream: tail, tar: tar.NewReader(tail), files: map[string]bool{}, dirs: map[string]bool{}}
 	if err := x.head(head); err != nil {
 		return err
 	}
@@ -81,25 +89,10 @@ func Extract(r io.Reader, dir string, head func(bundle, manifest, sums []byte) (
 	}
 }
 
-func openEmpty(dir string) (*os.Root, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	list, err := fs.ReadDir(root.FS(), ".")
-	if err == nil && len(list) > 0 {
-		err = fmt.Errorf("%s is not empty: it has %s", dir, list[0].Name())
-	}
-	if err != nil {
-		return nil, errors.Join(err, root.Close())
-	}
-	return root, nil
-}
-
 type extractor struct {
-	root   *os.Root
-	within *os.Root // the directory of the file before
-	at     string   // its path
+	to     target
+	most   int64 // bytes that may be unpacked
+	listed int64 // bytes that the manifest lists
 	frame  *oneFrame
 	stream *tailReader
 	tar    *tar.Reader
@@ -145,11 +138,19 @@ func (x *extractor) head(head func(bundle, manifest, sums []byte) (Limits, error
 	if err := x.setLimits(head, contents); err != nil {
 		return err
 	}
+	if x.listed > x.most {
+		return ErrTooLarge
+	}
 	for at, content := range contents {
 		if at == rankSignature && content == nil {
 			continue
 		}
-		if err := x.root.WriteFile(paths[at], content, 0o644); err != nil {
+		f, err := x.to.create(paths[at])
+		if err == nil {
+			_, err = f.Write(content)
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
 			return fmt.Errorf("extract %s: %w", paths[at], err)
 		}
 	}
@@ -181,6 +182,7 @@ func (x *extractor) setLimits(head func(bundle, manifest, sums []byte) (Limits, 
 	x.sizes = make(map[string]int64, len(m.Files))
 	for _, f := range m.Files {
 		x.sizes[f.Path] = f.Size
+		x.listed += min(f.Size, maxBytes-x.listed)
 	}
 	return nil
 }
@@ -282,7 +284,7 @@ func (x *extractor) makeDir(name string) error {
 		return refuse(CodeLimit, name, "more than %d directories", x.limits.Files)
 	}
 	x.addDirs(name)
-	if err := x.root.MkdirAll(name, 0o755); err != nil {
+	if err := x.to.mkdir(name); err != nil {
 		return fmt.Errorf("extract %s: %w", name, err)
 	}
 	return nil
@@ -298,6 +300,9 @@ func (x *extractor) admit(h *tar.Header) error {
 	}
 	if x.bytes += h.Size; x.bytes > x.limits.Bytes {
 		return refuse(CodeLimit, h.Name, "all files together are over the limit of %d bytes", x.limits.Bytes)
+	}
+	if x.bytes > x.most { // by its approvals
+		return ErrTooLarge
 	}
 	if evidence.Unlisted(h.Name) { // an approval: the others have their place in the head
 		if x.approvals++; x.approvals > maxApprovals || h.Size > maxApprovalBytes {
@@ -315,38 +320,8 @@ func (x *extractor) admit(h *tar.Header) error {
 	return nil
 }
 
-// create makes a file and the directories above it. Files of one directory come
-// one after another, and it is opened once for all of them.
-func (x *extractor) create(name string) (*os.File, error) {
-	dir, base := path.Split(name)
-	if dir == "" {
-		return x.root.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	}
-	if dir = path.Clean(dir); x.within == nil || x.at != dir {
-		if err := errors.Join(x.leave(), x.root.MkdirAll(dir, 0o755)); err != nil {
-			return nil, err
-		}
-		within, err := x.root.OpenRoot(dir)
-		if err != nil {
-			return nil, err
-		}
-		x.within, x.at = within, dir
-	}
-	return x.within.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-}
-
-// leave closes the directory of the file before.
-func (x *extractor) leave() error {
-	if x.within == nil {
-		return nil
-	}
-	err := x.within.Close()
-	x.within = nil
-	return err
-}
-
 func (x *extractor) unpack(h *tar.Header) error {
-	f, err := x.create(h.Name)
+	f, err := x.to.create(h.Name)
 	if err != nil {
 		return fmt.Errorf("extract %s: %w", h.Name, err)
 	}
