@@ -29,7 +29,7 @@ func (markdown) Render(w io.Writer, b *evidence.Bundle) error {
 	out := &sheet{w: buffered}
 	out.head(s)
 	out.coverage(s.Cells)
-	out.openPoints(s.Open)
+	out.openPoints(s.WorstFirst())
 	out.tests(s.Tests)
 	out.claims(s)
 	out.gates(s.Gates)
@@ -182,15 +182,13 @@ func (s *sheet) cells(title mark, cells []evidence.OpenCell) {
 	s.more(len(cells))
 }
 
-// openPoints lists what is no pass, the worst first, else in the plan's order.
+// openPoints lists what is no pass, in the order given.
 func (s *sheet) openPoints(open []OpenPoint) {
 	s.line("")
 	s.line("## Open points: %d", len(open))
 	if len(open) == 0 {
 		return
 	}
-	open = slices.Clone(open)
-	slices.SortStableFunc(open, func(a, b OpenPoint) int { return int(evidence.Worst(b.Outcome)) - int(evidence.Worst(a.Outcome)) })
 	s.line("")
 	s.header("outcome", "test", "threshold", "subject", "observed", "limit", "margin", "reason", "node", "source", "basis", "owner")
 	for _, o := range open[:most(len(open))] {

@@ -129,7 +129,7 @@ func (p *page) openPoints(s *Summary) {
 		return
 	}
 	p.Line("Open points: %d", len(s.Open))
-	for i, o := range s.Open {
+	for i, o := range s.WorstFirst() {
 		p.Line("%4d. %s: %s: %s on %s", i+1, strings.ToUpper(o.Outcome.String()), o.Test, o.Threshold, string(o.Subject))
 		p.Line("      observed %s, limit %s, margin %s", o.observed(), o.limit(), o.margin())
 		if reason := o.reason(); reason != "" {

@@ -42,7 +42,7 @@ func BenchmarkThousandNodes(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		book, plan := loadWith(b, withoutStorage(source(b)), text.String(), map[string]string{"hosts": hosts})
+		book, plan := loadWith(b, withoutStorage(source(b)), text.String(), map[string]string{"hosts": hosts, "leader": names[0]})
 		reach, err := json.Marshal(map[string]any{"ssh_config": access.SSHConfig, "known_hosts": access.KnownHosts})
 		if err != nil {
 			b.Fatal(err)
