@@ -389,3 +389,28 @@ func TestRackSizes(t *testing.T) {
 		t.Errorf("the last node stands in %s unit %d with lid %d", last.Cabinet(), last.Unit(), last.NICs[7].LID)
 	}
 }
+
+func TestServiceOutlivesAHungLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := build(t, 3, 3)
+		inject(t, r, Fault{Kind: KindHungNode, Node: "gpu001"})
+		if err := r.Put("a", "1"); !errors.Is(err, ErrNoLeader) {
+			t.Errorf("a hung leader takes a write: %v", err)
+		}
+		pass(electionTime)
+		if err := r.Put("a", "1"); err != nil || r.Leader() != "gpu002" {
+			t.Errorf("the leader is %q: %v", r.Leader(), err)
+		}
+		inject(t, r, Fault{Kind: KindHungNode, Node: "gpu003"})
+		pass(time.Minute)
+		if err := r.Put("a", "2"); !errors.Is(err, ErrNoLeader) {
+			t.Errorf("one of three takes a write: %v", err)
+		}
+		r.Clear(func(Fault) bool { return true })
+		r.Leader()
+		pass(electionTime)
+		if err := r.Put("a", "2"); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -126,7 +126,7 @@ func (n *Node) StartMember() {
 // elect finds a leader, who acts after the delay, where there is none and a
 // majority is up.
 func (s *service) elect(delay time.Duration) {
-	if s.leader != nil && s.up[s.leader] && s.majority() {
+	if s.leader != nil && s.answers(s.leader) && s.majority() {
 		return
 	}
 	s.leader = nil
@@ -134,7 +134,7 @@ func (s *service) elect(delay time.Duration) {
 		return
 	}
 	for _, n := range s.nodes {
-		if s.up[n] {
+		if s.answers(n) {
 			s.leader, s.elected = n, time.Now().Add(delay)
 			s.term++
 			return
@@ -145,15 +145,21 @@ func (s *service) elect(delay time.Duration) {
 func (s *service) majority() bool {
 	up := 0
 	for _, n := range s.nodes {
-		if s.up[n] {
+		if s.answers(n) {
 			up++
 		}
 	}
 	return up > len(s.nodes)/2
 }
 
+// answers reports whether a node's member runs, on a node that does.
+func (s *service) answers(n *Node) bool { return s.up[n] && !n.Hung() }
+
+// ready reports whether there is a leader who acts. Members that hang, or come
+// back, show when somebody asks.
 func (s *service) ready() bool {
-	return s.leader != nil && !s.leader.Hung() && !time.Now().Before(s.elected)
+	s.elect(electionTime)
+	return s.leader != nil && !time.Now().Before(s.elected)
 }
 
 // Put writes a value. Without a leader it is ErrNoLeader, and nothing is
