@@ -59,9 +59,6 @@ var (
 	// and journal.c of NVIDIA's open kernel modules).
 	xidForm  = regexp.MustCompile(`^NVRM: Xid \(` + xidPCIForm + `(?: GPU-I:\d+)?(?: GPU-CI:\d+)?\): (\d{1,5})(?:,(.*)|\s*)$`)
 	sxidForm = regexp.MustCompile(`^nvidia-nvswitch\d*: SXid \(` + xidPCIForm + `\): (\d{1,5})(?:,(.*)|\s*)$`)
-	// One of them behind the time of a record of which the beginning is not that
-	// of dmesg -x, so that it was taken for a further line of the one before.
-	xidTorn = regexp.MustCompile(`\[ *\d+\.\d+\].*(?:NVRM: Xid|nvidia-nvswitch\d*: SXid) \(`)
 	// A line that is meant to be one of these.
 	xidStart  = regexp.MustCompile(`^NVRM: Xid\b`)
 	sxidStart = regexp.MustCompile(`^nvidia-nvswitch\d*: SXid\b`)
@@ -138,7 +135,7 @@ func (r *xidReader) readLine(record kernelRecord, line int, text string) {
 		return
 	}
 	switch {
-	case xidStart.MatchString(text), sxidStart.MatchString(text), line > record.line && xidTorn.MatchString(text):
+	case xidStart.MatchString(text), sxidStart.MatchString(text):
 		if len(r.odd) < oddLimit {
 			r.odd = append(r.odd, xidOdd{line, text})
 		}
