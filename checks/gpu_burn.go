@@ -590,7 +590,7 @@ func (m gpuBurnMeasure) grown(node string, watch *gpuWatch) {
 		subject := gpuSubject(node, i)
 		m.fact("gpu_uuid", string(subject), w.uuid, "", all)
 		m.fact("gpu_bus_id", string(subject), w.bus, "", all)
-		m.number(subject, "hours_under_load", nil, reading{value: w.hours, source: all})
+		m.number(subject, "hours_under_load", nil, w.utilization.reading(w.hours, all))
 		m.number(subject, "temperature_max", nil, w.temperature.reading(w.temperature.highest, m.sampled(node, "%d", max(w.temperature.highestLine, 1))))
 		m.number(subject, "memory_temperature_max", nil, w.memoryTemperature.reading(w.memoryTemperature.highest, m.sampled(node, "%d", max(w.memoryTemperature.highestLine, 1))))
 		for r, reason := range throttleReasons {

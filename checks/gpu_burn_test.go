@@ -12,7 +12,7 @@ import (
 func TestGPUBurnRounds(t *testing.T) {
 	params := gpuBurnParams{
 		Binary: "gpu_burn", Memory: 90, TensorCores: true,
-		Round: evidence.Duration(2 * time.Hour), Warmup: evidence.Duration(30 * time.Second), Sample: evidence.Duration(time.Second),
+		Round: evidence.Duration(2 * time.Hour), SoftKill: evidence.Duration(usualSoftKill), Warmup: evidence.Duration(30 * time.Second), Sample: evidence.Duration(time.Second),
 	}
 	for _, test := range []struct {
 		duration time.Duration
@@ -37,8 +37,8 @@ func TestGPUBurnRounds(t *testing.T) {
 			t.Errorf("the warm-up of %s is %s, want %s", test.duration, got, test.warm)
 		}
 	}
-	params = gpuBurnParams{Binary: "/opt/gpu-burn/gpu_burn", Compare: "/opt/gpu-burn/compare.ptx", Memory: 50, Doubles: true, Round: params.Round}
-	want := "/opt/gpu-burn/gpu_burn -m 50% -d -c /opt/gpu-burn/compare.ptx 68"
+	params = gpuBurnParams{Binary: "/opt/gpu-burn/gpu_burn", Compare: "/opt/gpu-burn/compare.ptx", Memory: 50, Doubles: true, Round: params.Round, SoftKill: evidence.Duration(5 * time.Second)}
+	want := "/opt/gpu-burn/gpu_burn -m 50% -d -c /opt/gpu-burn/compare.ptx -stts 5 68"
 	if got := strings.Join(params.argv(time.Minute, burnRoundStep(1)), " "); got != want {
 		t.Errorf("it runs %q, want %q", got, want)
 	}

@@ -179,6 +179,7 @@ type watchedGPU struct {
 	power, clock                   gauge // after the warm-up
 	corrected, uncorrected         gauge
 	hours                          float64
+	utilization                    gauge     // whether the field was there
 	reasons                        gauge     // whether the field was there
 	throttled                      []float64 // seconds, by throttleReasons
 }
@@ -305,6 +306,7 @@ func (w *watchedGPU) add(g gpuSample, line int) {
 	w.memoryTemperature.add(g.memoryTemperature, line)
 	w.corrected.add(g.corrected, line)
 	w.uncorrected.add(g.uncorrected, line)
+	w.utilization.add(g.utilization, line)
 	w.reasons.add(reading{missing: g.reasonsMissing}, line)
 }
 

@@ -484,7 +484,7 @@ func (n nodeInventory) gpus() {
 			continue
 		}
 		number := func(field string) reading {
-			value, missing := row.number(field, "")
+			value, missing := row.count(field)
 			return reading{value, missing, listing.out.at("%d", row.line)}
 		}
 		measure("ecc_uncorrected", number("ecc.errors.uncorrected.volatile.total"))
@@ -541,7 +541,7 @@ func (l gpuListing) number(address, field string) reading {
 	case text == "Yes":
 		r.value = 1
 	default:
-		r.value, r.missing = parseNumber(text)
+		r.value, r.missing = row.count(field)
 	}
 	return r
 }

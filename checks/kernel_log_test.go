@@ -184,3 +184,25 @@ func TestOnlyTheWindowCounts(t *testing.T) {
 		}
 	}
 }
+
+// A record in the form of another tool or option has its XID passed over, so
+// that no zero stands; a further line of a record is none.
+func TestRecordOfUnknownFormHidesZeros(t *testing.T) {
+	const xid = "NVRM: Xid (PCI:0000:18:00): 79, x\n"
+	for _, head := range []string{
+		"kern  :error : [ 1001.000000] ", "kern  :er: [ 1001.000000] ", " kern  :err   : [ 1001.000000] ", "[ 1001.000000] ",
+		"kern  :err   : [Tue Jul  1 10:00:00 2026] ", "kern  :err   : 2026-07-01T10:00:00,123456+00:00 ", "[Tue Jul  1 10:00:00 2026] ",
+		"kern  :err   : [ 1001.000000 <    0.100000>] ", "kern  :err   : \x1b[32m[ 1001.000000] \x1b[0m\x1b[33m", "2026-07-01T10:00:00+00:00 n1 kernel: ",
+		"Jul 01 10:00:00 n1 kernel: ", "rn  :err   : [ 1001.000000] ",
+	} {
+		a := kernelCase(t, head+xid)
+		wantProblem(t, a, evidence.ClassUnparsable, "line 2 has no known form of dmesg -x")
+		for _, one := range a.Measurements {
+			if one.Value == 0 {
+				t.Errorf("%q: measured %v", head, one)
+			}
+		}
+	}
+	a := kernelCase(t, "kern  :info  : [ 1001.000000] a table:\n                              1: [mem 0x0000-0x0fff]\nrow 2\n")
+	wantClasses(t, a)
+}

@@ -157,7 +157,8 @@ func (m *collector) kernelWindow(node string, rebooted bool) (kernelWindow, bool
 	}
 	switch {
 	case from.found && to.found && to.start >= from.end:
-		return log.between(from, to), whole
+		w := log.between(from, to)
+		return w, m.formed(w) && whole
 	case from.found && !to.found:
 		return log.between(from, log.end()), false
 	case to.found && !from.found && begun && (rebooted || !log.fromBoot()):
@@ -184,7 +185,34 @@ func (m *collector) kernelBoot(node string) (kernelWindow, bool) {
 	if !to.found {
 		return log.between(log.start(), log.end()), false
 	}
-	return log.between(log.start(), to), whole && ended
+	w := log.between(log.start(), to)
+	return w, m.formed(w) && whole && ended
+}
+
+// Lines that are no further ones of a record and have no form that is read
+// here: with the head or the time of a record, or the time of another format
+// (dmesg --time-format, --show-delta, --color, journalctl -o short-iso).
+const strangeTime = `\s*(?:\x1b\[[0-9;]*m\s*)*(?:\[ *\d+\.\d{6}[^\]]*\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d[^\]]*\]|\d{4}-\d\d-\d\dT\d\d:|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )`
+
+var (
+	strangeForm   = regexp.MustCompile(`^(?:\s*(?:kern|user|daemon|\d+) *:\s*[a-z]+ *:|` + strangeTime + `|.{0,24}:` + strangeTime + `)`)
+	strangeRecord = regexp.MustCompile(`^(?:` + strangeTime + `|\x1b)`)
+)
+
+// formed reports the first line of the window that is meant to be a record and
+// has no known form: what it says would be passed over.
+func (m *collector) formed(w kernelWindow) bool {
+	line := w.first - 1
+	for text := range strings.Lines(w.text) {
+		line++
+		text = strings.TrimRight(text, "\r\n")
+		match := recordForm.FindStringSubmatch(text)
+		if match == nil && strangeForm.MatchString(text) || match != nil && match[3] == "" && strangeRecord.MatchString(match[4]) {
+			m.report(w.out.node, kernelStep, evidence.ClassUnparsable, "line %d has no known form of dmesg -x: %q", line, token(text))
+			return false
+		}
+	}
+	return true
 }
 
 // kernelText is the whole lines of a kernel log.

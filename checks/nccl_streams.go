@@ -31,13 +31,15 @@ type ncclStream struct {
 }
 
 var (
-	ansiColour = regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`)
+	ansiColour = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
 
-	// Lines of `kubectl logs --prefix` and of journalctl (short and short-iso).
+	// Lines of `kubectl logs` with --prefix and --timestamps, and of journalctl
+	// (short and short-iso). The group is the source, if they name one.
 	linePrefixes = []*regexp.Regexp{
 		regexp.MustCompile(`^\[(pod/[^\]\s]+)\] `),
 		regexp.MustCompile(`^[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d (\S+ [^\s:]+): `),
 		regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S* (\S+ [^\s:]+): `),
+		regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)() ?`),
 	}
 
 	// A rank's element under `mpirun -xml` of Open MPI 4.
@@ -60,6 +62,11 @@ var (
 
 // logWord is in every line of NCCL's log.
 const logWord = " NCCL "
+
+// ucxLogLine is a line of UCX, which logs to stdout (ucs_log_default_handler of
+// src/ucs/debug/log.c): its time, host, process and thread, and from where it
+// comes. It begins with a bracket, as no part of a row does.
+var ucxLogLine = regexp.MustCompile(`\[\d{9,11}\.\d{6}\](?: \[[^\[\]\s]+:\d+ *:\d+\])? +\S+:\d+ +UCX +[A-Z]+ `)
 
 // ncclStreams takes raw output apart. The streams are in the order of their
 // first bytes.
@@ -108,7 +115,7 @@ func splitLines(text string) []ncclPiece {
 func withoutPrefix(pieces []ncclPiece) []ncclPiece {
 next:
 	for _, form := range linePrefixes {
-		source := ""
+		source, found := "", false
 		bare := slices.Clone(pieces)
 		for i, p := range pieces {
 			if strings.TrimSpace(p.text) == "" {
@@ -119,14 +126,14 @@ next:
 				continue next
 			}
 			from := p.text[at[2]:at[3]]
-			if source != "" && from != source {
+			if found && from != source {
 				continue next
 			}
-			source = from
+			source, found = from, true
 			bare[i].text = p.text[at[1]:]
 		}
-		if source != "" {
-			return bare
+		if found {
+			return withoutPrefix(bare) // a time may follow a source
 		}
 	}
 	return pieces
@@ -285,6 +292,11 @@ func ncclHosts(streams []ncclStream) map[string]bool {
 // name begins is told by the names that are known; if that is not certain the
 // text stays as it is, for its reader to refuse.
 func withoutLog(text string, hosts map[string]bool) string {
+	if strings.Contains(text, " UCX ") {
+		if at := ucxLogLine.FindStringIndex(text); at != nil {
+			return text[:at[0]]
+		}
+	}
 	if !strings.Contains(text, logWord) {
 		return text
 	}

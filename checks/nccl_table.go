@@ -67,6 +67,7 @@ type ncclNumber struct {
 	value   float64
 	half    float64 // half a unit of its last digit
 	missing string
+	delta   bool // a largest difference stands in its place
 }
 
 // ncclHalf is one half of a row: out of place or in place.
@@ -183,9 +184,10 @@ var (
 	ncclDeviceForm = regexp.MustCompile(`^#\s+Rank\s+(\d{1,7})(?:\s+Group\s+(\d{1,9}))?(?:\s+Pid\s+\d+)? on\s+(.+?) device\s+(\d{1,4}) \[([0-9a-fA-Fx:]+)\] (.+)$`)
 	ncclFooterForm = regexp.MustCompile(`^# (Out of bounds values|Avg bus bandwidth)\s+: (\S+)(?: (OK|FAILED))?$`)
 	ncclConfigForm = regexp.MustCompile(`(nThread|nGpus|minBytes|maxBytes|warmup iters:|iters:|agg iters:|validation:) (\d{1,18})`)
-	ncclFailure    = regexp.MustCompile(`: Test (?:CUDA|NCCL) failure \S|: Test timeout \(\d+s\)| \.\. \S+ pid \d+: Test failure `)
+	ncclFailure    = regexp.MustCompile(`: Test (?:CUDA|NCCL) failure \S|: Test timeout \(\d+s\)|(?:^| )\.\. \S+ pid \d+: Test failure `)
 	ncclVersions   = regexp.MustCompile(`^nccl-tests version (\S+) nccl-headers=\d+ nccl-library=(\d{1,9})$`)
 	ncclLoaded     = regexp.MustCompile(`^NCCL version (\d+\.\d+\.\d+)`)
+	ncclRowStart   = regexp.MustCompile(`^[0-9.,]+(?:\s+[0-9.,]+(?:\s|$)|$)`)
 	ncclInteger    = regexp.MustCompile(`^(0|[1-9]\d{0,18})$`)
 	ncclDecimal    = regexp.MustCompile(`^(?:0|[1-9]\d*)(?:\.(\d+))?(?:e([+-]\d\d\d?))?$`)
 	ncclNotNumber  = regexp.MustCompile(`(?i)^(?:-?nan|-?inf|N/A)$`)
@@ -247,7 +249,24 @@ func readNcclTable(raw []byte) ncclTable {
 	case t.header.half == nil && t.failure == "":
 		t.fault(evidence.ClassUnparsable, "there is no header of nccl-tests in the output")
 	}
+	t.settleDeltas()
 	return t
+}
+
+// settleDeltas says how many elements are wrong where the rows have the largest
+// differences: none, if the program found each within what it allows the type
+// (DeltaMaxValue in src/common.cu, up to 2.11), and otherwise nobody knows.
+func (t *ncclTable) settleDeltas() {
+	if !t.header.delta || t.outOfBounds == nil || t.outOfBounds.value.text != "0" {
+		return
+	}
+	for i := range t.rows {
+		for place := range t.rows[i].halves {
+			if wrong := &t.rows[i].halves[place].wrong; wrong.delta {
+				wrong.missing = ""
+			}
+		}
+	}
 }
 
 // ncclSpeaks reports whether a line may be the program's own.
@@ -292,13 +311,11 @@ func (t *ncclTable) read(l ncclLine) {
 		t.loaded(loaded[1])
 		return
 	}
-	// A row begins with a digit; other words than numbers come from elsewhere,
-	// and if they took the place of a row it will be missed.
-	if text[0] != '-' && text[0] != '+' && text[0] != '.' && (text[0] < '0' || text[0] > '9') || t.header.half == nil {
+	// A row begins with two numbers, and so does what is left of one; anything
+	// else comes from elsewhere, and if it took the place of a row that will be
+	// missed.
+	if t.header.half == nil || !ncclRowStart.MatchString(text) {
 		return
-	}
-	if strings.Trim(text, "-") == "" {
-		return // a rule around the launcher's messages
 	}
 	row, err := t.header.row(l)
 	switch {
@@ -404,6 +421,10 @@ func (t *ncclTable) footer(name, value, judged string, line int) {
 		return
 	}
 	footer := &ncclFooter{value: readNcclNumber(value), judged: judged, line: line}
+	if n := &footer.value; n.value > 0 {
+		// %g leaves zeros at the end out, of six digits.
+		n.half = min(n.half, 0.5*math.Pow(10, math.Floor(math.Log10(n.value))-5))
+	}
 	if into == &t.outOfBounds && (!ncclInteger.MatchString(value) || judged == "" || (judged == "OK") != (value == "0")) {
 		t.fault(evidence.ClassUnparsable, "line %d: the number of wrong results is %q, and it says %q", line, token(value), judged)
 	}
@@ -509,7 +530,7 @@ func (h ncclHeader) readHalf(words []string) (ncclHalf, error) {
 			// %5g or %6g of a whole number. Of a largest difference (%5.0le)
 			// nothing but zero says how many are wrong.
 			if h.delta && n.value > 0 {
-				n.value, n.missing = 0, "(largest difference "+n.text+")"
+				n.value, n.missing, n.delta = 0, "(largest difference "+n.text+")", true
 			}
 			if n.missing == "" && (n.value != math.Trunc(n.value) || strings.Contains(n.text, ".") && n.value < 1e5) {
 				return half, fmt.Errorf("its %s is %q", column, token(words[i]))

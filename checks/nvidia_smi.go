@@ -3,6 +3,7 @@ package checks
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -93,6 +94,17 @@ func (r smiRow) number(field, unit string) (value float64, missing string) {
 	}
 	// Under nounits only the header has it.
 	return parseNumber(strings.TrimSuffix(text, " "+unit))
+}
+
+// count is a field that counts something: a whole number without a unit. What
+// else stands there, below zero above all, would pass under any bound.
+func (r smiRow) count(field string) (value float64, missing string) {
+	value, missing = r.number(field, "")
+	if missing == "" && (value < 0 || value != math.Trunc(value)) {
+		text, _ := r.text(field)
+		return 0, token(text)
+	}
+	return value, missing
 }
 
 // mask is a field of bits, which is printed as 0x0000000000000004.

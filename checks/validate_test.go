@@ -120,7 +120,7 @@ func burn(member string) string {
 }
 
 func gpuBurn(member string) string {
-	return with(`{"binary": "gpu_burn", "memory": 90, "tensor_cores": true, "doubles": false, "gpus": 0, "round": "2h", "warmup": "30s", "driver": 535, "load_floor": 90, "sample": "1s", "kernel_log": false}`, member)
+	return with(`{"binary": "gpu_burn", "memory": 90, "tensor_cores": true, "doubles": false, "gpus": 0, "round": "2h", "soft_kill": "30s", "warmup": "30s", "driver": 535, "load_floor": 90, "sample": "1s", "kernel_log": false}`, member)
 }
 
 func probe(member string) string {

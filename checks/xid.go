@@ -55,7 +55,9 @@ func (e xidEvent) same(next xidEvent) bool {
 var (
 	xidPCIForm = `(?:PCI:)?((?:[0-9a-fA-F]{1,8}:)?[0-9a-fA-F]{1,2}:[0-9a-fA-F]{1,2})(?:\.[0-7])?`
 
-	xidForm  = regexp.MustCompile(`^NVRM: Xid \(` + xidPCIForm + `\): (\d{1,5})(?:,(.*)|\s*)$`)
+	// Of a GPU that is partitioned the driver names the instances, too (kernel_rc.c
+	// and journal.c of NVIDIA's open kernel modules).
+	xidForm  = regexp.MustCompile(`^NVRM: Xid \(` + xidPCIForm + `(?: GPU-I:\d+)?(?: GPU-CI:\d+)?\): (\d{1,5})(?:,(.*)|\s*)$`)
 	sxidForm = regexp.MustCompile(`^nvidia-nvswitch\d*: SXid \(` + xidPCIForm + `\): (\d{1,5})(?:,(.*)|\s*)$`)
 	// A line that is meant to be one of these.
 	xidStart  = regexp.MustCompile(`^NVRM: Xid\b`)

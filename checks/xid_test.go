@@ -38,6 +38,8 @@ func TestXidForms(t *testing.T) {
 		{text: "NVRM: Xid (PCI:0000:0f:00): 149, pid=7, name=a, b, NETIR_LINK_EVT Nonfatal XC1 i0 Link -1 (0x025001c6 0x00000003", code: "149", pci: "0000:0f:00", unit: "NETIR_LINK_EVT", subcode: 37, link: -1, status: 3},
 		{text: "NVRM: Xid (PCI:0000:0f:00): 146, TLW_RX/TLW_RX_PIPE0 Non-fatal XC0 i0 Link 01 (0x00000001 0x80000000)", code: "146", pci: "0000:0f:00", unit: "TLW_RX/TLW_RX_PIPE0", link: 1, status: 1 << 31},
 		{text: "NVRM: Xid (PCI:0000:0f:00): 147, Fatal, and of another form", code: "147", pci: "0000:0f:00", link: -1, fatal: true},
+		{text: "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No", code: "94", pci: "0000:01:00", link: -1},
+		{text: "NVRM: Xid (PCI:0000:01:00 GPU-I:05 GPU-CI:00): 48, pid=7194, name=a, x", code: "48", pci: "0000:01:00", link: -1},
 		{text: "NVRM: GPU 0000:18:00.0: GPU has fallen off the bus.", code: "79", pci: "0000:18:00", link: -1},
 		{text: "NVRM: The NVIDIA GPU 0000:18:00.0\n                NVRM: (PCI ID: 10de:2330) installed in this system has\n                NVRM: fallen off the bus and is not responding to commands.", code: "79", pci: "0000:18:00", link: -1},
 		{text: "NVRM: The NVIDIA GPU 0000:18:00.0 (PCI ID: 10de:2330)\nNVRM: installed in this system has fallen off the bus and is not responding to commands.", code: "79", pci: "0000:18:00", link: -1},
