@@ -139,6 +139,9 @@ type ncclLaunch struct {
 	scope  evidence.Scope
 	nodes  []string // in fleet order; the first one launches
 	gpus   int      // of each node
+	// directory is the check's own on each node, with the same name on all:
+	// NCCL's settings are the same everywhere.
+	directory string
 }
 
 // newNcclLaunch says how a cell of nodes would be run, or why it cannot.
@@ -159,6 +162,8 @@ func newNcclLaunch(p ncclParams, test string, fleet evidence.Fleet, scope eviden
 			l.params.Launcher = ncclProcess
 		}
 	}
+	cell := strings.ReplaceAll(evidence.CellID(test, l.nodes, 1), "/", "-")
+	l.directory = path.Join(p.Directory, "rackproof-"+strings.TrimSuffix(cell, ".r1"))
 	switch {
 	case len(nodes) == 0:
 		return l, errors.New("there is no node to run on")
@@ -175,13 +180,6 @@ func newNcclLaunch(p ncclParams, test string, fleet evidence.Fleet, scope eviden
 func (l ncclLaunch) ranks() int    { return len(l.nodes) * l.gpus }
 func (l ncclLaunch) first() string { return l.nodes[0] }
 
-// directory is the check's own on each node, with the same name on all: NCCL's
-// settings are the same everywhere.
-func (l ncclLaunch) directory() string {
-	cell := strings.ReplaceAll(evidence.CellID(l.test, l.nodes, 1), "/", "-")
-	return path.Join(l.params.Directory, "rackproof-"+strings.TrimSuffix(cell, ".r1"))
-}
-
 // The files of the check begin so, and nothing else is removed.
 const (
 	ncclFiles    = "rackproof-*"
@@ -192,7 +190,7 @@ const (
 
 func ncclResultFile(run int) string { return fmt.Sprintf("rackproof-result-%d.json", run) }
 
-func (l ncclLaunch) resultPath(run int) string { return path.Join(l.directory(), ncclResultFile(run)) }
+func (l ncclLaunch) resultPath(run int) string { return path.Join(l.directory, ncclResultFile(run)) }
 
 // ncclRun is one invocation of the program.
 type ncclRun struct {
@@ -246,7 +244,7 @@ func ncclResultStep(run int) string { return ncclResultPrefix + strconv.Itoa(run
 
 // argv is what a step runs; nil for a step that is none.
 func (l ncclLaunch) argv(step string) []string {
-	dir := l.directory()
+	dir := l.directory
 	switch step {
 	case ncclHostStep:
 		return []string{"uname", "-n"}
@@ -285,7 +283,7 @@ func (l ncclLaunch) launch(run ncclRun, number int) []string {
 	settings := append([]string{
 		"NCCL_DEBUG=INFO",
 		"NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING",
-		"NCCL_DEBUG_FILE=" + path.Join(l.directory(), ncclLogFile),
+		"NCCL_DEBUG_FILE=" + path.Join(l.directory, ncclLogFile),
 	}, l.params.Env...)
 	argv := append([]string{"env"}, settings...)
 	nodes, ranks, each := strconv.Itoa(len(l.nodes)), strconv.Itoa(l.ranks()), strconv.Itoa(l.gpus)
@@ -308,7 +306,7 @@ func (l ncclLaunch) launch(run ncclRun, number int) []string {
 		argv = append(argv, "srun", "-N", nodes, "-n", ranks, "-w", strings.Join(l.nodes, ","), "--ntasks-per-node="+each, "--distribution=block", "--mpi=pmix", "--label")
 		argv = append(argv, l.params.LauncherArgs...)
 	case ncclGang:
-		fill := strings.NewReplacer(hostfileMark, path.Join(l.directory(), ncclHostfile), ranksMark, ranks, nodesMark, nodes, perNodeMark, each)
+		fill := strings.NewReplacer(hostfileMark, path.Join(l.directory, ncclHostfile), ranksMark, ranks, nodesMark, nodes, perNodeMark, each)
 		for _, word := range l.params.Gang {
 			argv = append(argv, fill.Replace(word))
 		}

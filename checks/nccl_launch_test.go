@@ -181,7 +181,7 @@ func TestNcclDigest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(l.directory(), 0o755); err != nil {
+	if err := os.Mkdir(l.directory, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for name, lines := range map[string][]string{
@@ -202,7 +202,7 @@ func TestNcclDigest(t *testing.T) {
 		for _, line := range lines {
 			text += "n1:4000:4010 [0] NCCL INFO " + line + "\n"
 		}
-		if err := os.WriteFile(filepath.Join(l.directory(), name), []byte(text+"\nn1:4000:4010 [0] src/x.cc:12 NCCL WARN something\n"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(l.directory, name), []byte(text+"\nn1:4000:4010 [0] src/x.cc:12 NCCL WARN something\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -236,7 +236,7 @@ func fetched(t *testing.T, document string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(l.directory(), 0o755); err != nil {
+	if err := os.Mkdir(l.directory, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(l.resultPath(1), []byte(document), 0o644); err != nil {

@@ -239,7 +239,7 @@ test "allreduce_fleet" {
   nodes    = fleet.rack
   scope    = "fleet"
   owner    = owner.fabric
-  duration = "1m"
+  duration = "2m"
 
   establishes = {
     "Bus bandwidth of one all-reduce of all GPUs over eight rails." = [threshold.busbw]

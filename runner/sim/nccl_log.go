@@ -304,11 +304,17 @@ func (c *ncclComm) order(channel int) []int {
 	return ring
 }
 
-// neighbours are the ranks before and behind a rank in a channel's ring.
+// neighbours are the ranks before and behind a rank in a channel's ring, which
+// order lists.
 func (c *ncclComm) neighbours(channel, rank int) (prev, next int) {
-	ring := c.order(channel)
-	i := slices.Index(ring, rank)
-	return ring[(i+len(ring)-1)%len(ring)], ring[(i+1)%len(ring)]
+	ranks := len(c.nodes) * c.local
+	at := func(i int) int {
+		i = (i + ranks) % ranks
+		return i/c.local*c.local + (channel+i%c.local)%c.local
+	}
+	shift := channel % c.local
+	i := c.node(rank)*c.local + (c.place(rank)-shift+c.local)%c.local
+	return at(i - 1), at(i + 1)
 }
 
 // tree is a rank's parent and children in a channel: a chain through each
