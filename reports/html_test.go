@@ -376,6 +376,25 @@ func TestOutliers(t *testing.T) {
 	}
 }
 
+// The largest numbers are as good as others: they make no score that is none.
+func TestOutliersOfTheLargestNumbers(t *testing.T) {
+	var readings []reading
+	for i, v := range []float64{-1.7e308, -1.7e308, -1.7e308, 1.7e308, 1.7e308, 5e-324} {
+		readings = append(readings, reading{subject: fmt.Sprint("gpu00", i), value: v})
+	}
+	for _, few := range [][]reading{readings, readings[:5], readings[1:]} {
+		for i, score := range compareSubjects(few, 0).scores {
+			if math.IsNaN(score) || math.IsInf(score, 0) {
+				t.Errorf("%d of %v: score %g", i, few, score)
+			}
+		}
+	}
+	same := []reading{{subject: "a", value: 1e-300}, {subject: "b"}, {subject: "c"}, {subject: "d"}, {subject: "e"}}
+	if got := compareSubjects(same, 0).scores[0]; !math.IsInf(got, 1) {
+		t.Errorf("among others that are all alike: %g", got)
+	}
+}
+
 func TestHeatMapShowsWhatIsOpen(t *testing.T) {
 	b := rackBundle(rackOptions{nodes: 40, slices: 3, faulty: true})
 	h := newHeatMap(b)
