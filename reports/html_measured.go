@@ -314,11 +314,12 @@ func compareSubjects(readings []reading, resolution float64) comparison {
 		c.values = append(c.values, middle(bySubject[s]))
 	}
 	c.median = middle(slices.Clone(c.values))
+	// Distances are halved, so that those of the largest numbers are numbers.
 	distances := make([]float64, len(c.values))
 	for i, x := range c.values {
-		distances[i] = math.Abs(x - c.median)
+		distances[i] = math.Abs(x/2 - c.median/2)
 	}
-	scale := max(middle(distances), resolution, float64(0.005*math.Abs(c.median)))
+	scale := max(middle(distances), resolution/2, float64(0.0025*math.Abs(c.median)))
 	c.scores = make([]float64, len(c.values))
 	for i, x := range c.values {
 		switch {
@@ -326,7 +327,8 @@ func compareSubjects(readings []reading, resolution float64) comparison {
 		case scale == 0:
 			c.scores[i] = math.Copysign(math.Inf(1), x-c.median)
 		default:
-			c.scores[i] = 0.6745 * (x - c.median) / scale
+			score := 0.6745 * (x/2 - c.median/2) / scale
+			c.scores[i] = max(-math.MaxFloat64, min(math.MaxFloat64, score))
 		}
 	}
 	return c

@@ -133,14 +133,21 @@ func TestWordOfTheVerdict(t *testing.T) {
 		change func(*evidence.Bundle)
 		want   string
 	}{
-		"nothing limits it": {func(*evidence.Bundle) {}, "PASS"},
-		"all simulated":     {simulate(2), "PASS — SIMULATED RACK, NOT A REAL MACHINE"},
-		"one simulated":     {simulate(1), "PASS — 1 OF 2 NODES SIMULATED, NOT REAL MACHINES"},
-		"narrowed":          {func(b *evidence.Bundle) { b.Plan.Narrowed = []string{"--test x"} }, "PASS — NARROWED"},
-		"off contract":      {func(b *evidence.Bundle) { b.Plan.Variables = []evidence.Variable{{Name: "a", OffContract: true}} }, "PASS — OFF CONTRACT"},
-		"shared":            {func(b *evidence.Bundle) { b.Plan.SharedMachine = true }, "PASS — SHARED MACHINE"},
-		"not sealed":        {func(b *evidence.Bundle) { b.Sealed, b.Plan.SharedMachine = false, true }, "PASS — SHARED MACHINE; NOT SEALED"},
-		"none":              {func(b *evidence.Bundle) { b.Verdict.Outcome = evidence.None }, "NONE"},
+		"nothing limits it":  {func(*evidence.Bundle) {}, "PASS"},
+		"all simulated":      {simulate(2), "PASS — SIMULATED RACK, NOT A REAL MACHINE"},
+		"one simulated":      {simulate(1), "PASS — 1 OF 2 NODES SIMULATED, NOT REAL MACHINES"},
+		"simulated executor": {func(b *evidence.Bundle) { b.Plan.Executor, b.Inventory = evidence.ExecutorSim, nil }, "PASS — SIMULATED RACK, NOT A REAL MACHINE"},
+		"known by its server": {func(b *evidence.Bundle) {
+			b.Inventory.Nodes[1].SSHVersion = "SSH-2.0-rackproof-sim"
+		}, "PASS — 1 OF 2 NODES SIMULATED, NOT REAL MACHINES"},
+		"known by the journal": {func(b *evidence.Bundle) {
+			b.Records = append(b.Records, evidence.Record{Event: evidence.EventNode, Identity: &evidence.NodeIdentity{Node: "gpu001", Simulated: true}})
+		}, "PASS — 1 OF 2 NODES SIMULATED, NOT REAL MACHINES"},
+		"narrowed":     {func(b *evidence.Bundle) { b.Plan.Narrowed = []string{"--test x"} }, "PASS — NARROWED"},
+		"off contract": {func(b *evidence.Bundle) { b.Plan.Variables = []evidence.Variable{{Name: "a", OffContract: true}} }, "PASS — OFF CONTRACT"},
+		"shared":       {func(b *evidence.Bundle) { b.Plan.SharedMachine = true }, "PASS — SHARED MACHINE"},
+		"not sealed":   {func(b *evidence.Bundle) { b.Sealed, b.Plan.SharedMachine = false, true }, "PASS — SHARED MACHINE; NOT SEALED"},
+		"none":         {func(b *evidence.Bundle) { b.Verdict.Outcome = evidence.None }, "NONE"},
 		"an open fault": {func(b *evidence.Bundle) {
 			b.Records = append(b.Records, evidence.Record{Event: evidence.EventFaultOpen, Fault: &evidence.Fault{Kind: "command"}})
 		}, "PASS — A FAULT MAY STILL BE IN EFFECT"},
@@ -366,6 +373,25 @@ func TestOutliers(t *testing.T) {
 		return o.Subject == "gpu007/gpu5" && strings.HasPrefix(o.Quantity, "series_gpu_temperature")
 	}) {
 		t.Error("the hot GPU is not listed")
+	}
+}
+
+// The largest numbers are as good as others: they make no score that is none.
+func TestOutliersOfTheLargestNumbers(t *testing.T) {
+	var readings []reading
+	for i, v := range []float64{-1.7e308, -1.7e308, -1.7e308, 1.7e308, 1.7e308, 5e-324} {
+		readings = append(readings, reading{subject: fmt.Sprint("gpu00", i), value: v})
+	}
+	for _, few := range [][]reading{readings, readings[:5], readings[1:]} {
+		for i, score := range compareSubjects(few, 0).scores {
+			if math.IsNaN(score) || math.IsInf(score, 0) {
+				t.Errorf("%d of %v: score %g", i, few, score)
+			}
+		}
+	}
+	same := []reading{{subject: "a", value: 1e-300}, {subject: "b"}, {subject: "c"}, {subject: "d"}, {subject: "e"}}
+	if got := compareSubjects(same, 0).scores[0]; !math.IsInf(got, 1) {
+		t.Errorf("among others that are all alike: %g", got)
 	}
 }
 

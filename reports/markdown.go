@@ -129,7 +129,7 @@ func (s *sheet) more(n int) {
 func shout(o evidence.Outcome) mark { return mark("**" + strings.ToUpper(o.String()) + "**") }
 
 func (s *sheet) head(sum *Summary) {
-	s.line("# Acceptance: %s", mark(strings.ToUpper(sum.Outcome.String())))
+	s.line("# Acceptance: %s", mark(sum.Word))
 	s.line("")
 	for _, h := range sum.Headline {
 		s.line("- **!** %s", h)

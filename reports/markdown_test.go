@@ -116,7 +116,7 @@ func TestMarkdownBeginsWithTheVerdict(t *testing.T) {
 	if err := (markdown{}).Render(&out, open()); err != nil {
 		t.Fatal(err)
 	}
-	want := "# Acceptance: FAIL\n\n- **!** `simulated: nodes of this run are not real machines`\n"
+	want := "# Acceptance: FAIL — 1 OF 2 NODES SIMULATED, NOT REAL MACHINES; SHARED MACHINE; OFF CONTRACT; NARROWED; NOT SEALED\n\n- **!** `simulated: nodes of this run are not real machines`\n"
 	if !strings.HasPrefix(out.String(), want) {
 		t.Errorf("it begins with\n%s", out.String()[:200])
 	}

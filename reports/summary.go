@@ -217,10 +217,13 @@ func verdictWord(b *evidence.Bundle) string {
 	return word
 }
 
-func simulated(b *evidence.Bundle) int { return identity(b).Simulated }
+// simulated counts the nodes that are not real machines.
+func simulated(b *evidence.Bundle) int {
+	return len(evidence.SimulatedNodes(b.Plan, b.Inventory, b.Records))
+}
 
 func identity(b *evidence.Bundle) Identity {
-	id := Identity{Nodes: len(b.Plan.Fleet.Nodes)}
+	id := Identity{Nodes: len(b.Plan.Fleet.Nodes), Simulated: simulated(b)}
 	if b.Inventory == nil {
 		return id
 	}
@@ -234,9 +237,6 @@ func identity(b *evidence.Bundle) Identity {
 		}
 		if n.MachineID != "" {
 			machines[n.MachineID] = true
-		}
-		if n.Simulated {
-			id.Simulated++
 		}
 	}
 	id.Serials, id.MachineIDs = len(serials), len(machines)

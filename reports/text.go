@@ -42,7 +42,7 @@ func (p *page) head(s *Summary) {
 	p.Line("NOT VERIFIED: this shows what the evidence says of itself. To verify it:")
 	p.Line("  %s", s.HowTo)
 	p.Line("")
-	p.Line("Verdict: %s", strings.ToUpper(s.Outcome.String()))
+	p.Line("Verdict: %s", s.Word)
 	for _, h := range s.Headline {
 		p.Line("  ! %s", h)
 	}

@@ -32,6 +32,11 @@ const (
 	// whole record of, by default, 20 blocks.
 	endMark    = 2 * 512
 	maxPadding = 20 * 512
+	// memberBytes is what a member takes beside its content: its header, and
+	// what fills its last block.
+	memberBytes = 2 * 512
+	// keptBytes is about what a file takes in memory beside its content.
+	keptBytes = 1 << 10
 )
 
 // Extract unpacks an archive into dir, an empty directory. Once it has the
@@ -73,7 +78,7 @@ func unpackTo(to target, r io.Reader, most int64, head func(bundle, manifest, su
 		return refuse(CodeFormat, "", "%w", err)
 	}
 	defer z.Close()
-	tail := &tailReader{r: z}
+	tail := &tailReader{r: z, most: maxSignatureBytes + evidence.MaxManifestBytes + evidence.MaxSumsBytes + rankApprovals*memberBytes + maxPadding}
 	x := extractor{to: to, most: most, frame: frame, stream: tail, tar: tar.NewReader(tail), files: map[string]bool{}, dirs: map[string]bool{}}
 	if err := x.head(head); err != nil {
 		return err
@@ -138,7 +143,7 @@ func (x *extractor) head(head func(bundle, manifest, sums []byte) (Limits, error
 	if err := x.setLimits(head, contents); err != nil {
 		return err
 	}
-	if x.listed > x.most {
+	if x.listed > x.most || int64(len(x.sizes)) > x.most/keptBytes {
 		return ErrTooLarge
 	}
 	for at, content := range contents {
@@ -184,6 +189,10 @@ func (x *extractor) setLimits(head func(bundle, manifest, sums []byte) (Limits, 
 		x.sizes[f.Path] = f.Size
 		x.listed += min(f.Size, maxBytes-x.listed)
 	}
+	// What the reader of the tar passes over by itself has a bound too, such
+	// as directories that come again and again and names too long for ustar.
+	members := int64(x.limits.Files) + int64(len(m.Files)) + maxApprovals
+	x.stream.most = x.stream.read + min(x.listed+maxApprovals*maxApprovalBytes, x.limits.Bytes) + members*memberBytes + maxPadding
 	return nil
 }
 
@@ -218,6 +227,9 @@ func (x *extractor) header() (*tar.Header, error) {
 	h, err := x.tar.Next()
 	if errors.Is(err, io.EOF) {
 		return nil, nil
+	}
+	if errors.Is(err, errOverrun) {
+		return nil, refuse(CodeLimit, "", "%w", err)
 	}
 	if err != nil {
 		return nil, refuse(CodeFormat, "", "%w", err)
@@ -351,14 +363,22 @@ func (s *source) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// tailReader counts the zero bytes at the end of what was read.
+var errOverrun = errors.New("it unpacks to more than all that it may hold")
+
+// tailReader counts what is read, up to a bound, and the zero bytes at the end
+// of it.
 type tailReader struct {
-	r     io.Reader
-	zeros int64
+	r          io.Reader
+	most, read int64
+	zeros      int64
 }
 
 func (t *tailReader) Read(b []byte) (int, error) {
+	if t.read > t.most {
+		return 0, errOverrun
+	}
 	n, err := t.r.Read(b)
+	t.read += int64(n)
 	content := bytes.TrimRight(b[:n], "\x00")
 	if len(content) > 0 {
 		t.zeros = 0

@@ -3,6 +3,7 @@ package archive
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -73,5 +74,20 @@ func TestLoadKeepsToItsBound(t *testing.T) {
 	tiny := func(_, _, _ []byte) (Limits, error) { return Limits{Bytes: 1}, nil }
 	if _, err := Load(bytes.NewReader(archived), maxBytes, tiny); !errors.As(err, &refused) || refused.Code != CodeLimit {
 		t.Errorf("an archive over its limits is %v", err)
+	}
+}
+
+// Empty files have no bytes, and a million of them take a gigabyte.
+func TestLoadBoundsTheNumberOfFiles(t *testing.T) {
+	files := make(map[string]string)
+	for i := range 65 {
+		files[fmt.Sprintf("run/%d", i)] = ""
+	}
+	archived := packed(t, sealed(files))
+	if _, err := Load(bytes.NewReader(archived), 64<<10, nil); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("65 empty files in 64 KiB: %v, want %v", err, ErrTooLarge)
+	}
+	if _, err := Load(bytes.NewReader(archived), 65<<10, nil); err != nil {
+		t.Errorf("65 empty files in 65 KiB: %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,8 +90,12 @@ func runLabUp(p *Process, cmd *cobra.Command, opts *labUpOptions) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return plainPath(err)
 	}
-	if status, err := askLab(cmd, sim.Request{Do: sim.DoStatus}); err == nil {
-		return fail(ExitUsage, fmt.Errorf("a lab of %s is up in %s", evidence.Count(len(status.Ports), "node"), dir), `end it with "rackproof lab down", or choose another folder with --lab`)
+	const another = `end it with "rackproof lab down", or choose another folder with --lab`
+	switch status, err := askLab(cmd, sim.Request{Do: sim.DoStatus}); {
+	case err == nil:
+		return fail(ExitUsage, fmt.Errorf("a lab of %s is up in %s", evidence.Count(len(status.Ports), "node"), dir), another)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fail(ExitUsage, fmt.Errorf("a lab is up in %s and does not answer", dir), another)
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
@@ -99,8 +104,11 @@ func runLabUp(p *Process, cmd *cobra.Command, opts *labUpOptions) (err error) {
 	stop := context.AfterFunc(ctx, quiet)
 	defer stop()
 	lab, access, err := sim.Serve(ctx, sim.NewNodes(r, nil), dir)
+	if errors.Is(err, syscall.EMFILE) {
+		return fail(ExitError, err, `each node takes a file and each connection another: raise the limit with "ulimit -n", or raise fewer nodes`)
+	}
 	if err != nil {
-		return err
+		return plainPath(err)
 	}
 	defer func() { err = errors.Join(err, lab.Close()) }()
 	control, leave, err := listenControl(ctx, dir)
@@ -137,12 +145,15 @@ func listenControl(ctx context.Context, dir string) (listener net.Listener, leav
 	if err != nil {
 		return nil, nil, err
 	}
+	path := filepath.Join(private, "control")
 	leave = func() {
 		os.RemoveAll(private)
-		os.Remove(filepath.Join(dir, labFile))
+		// Another lab may have come up in the same folder meanwhile.
+		if document, err := readLabDocument(dir); err == nil && document.Control == path {
+			os.Remove(filepath.Join(dir, labFile))
+		}
 	}
 	var listen net.ListenConfig
-	path := filepath.Join(private, "control")
 	if listener, err = listen.Listen(ctx, "unix", path); err != nil {
 		leave()
 		return nil, nil, fmt.Errorf("control socket of the simulated rack: %w", err)
@@ -168,26 +179,38 @@ func labDir(cmd *cobra.Command) (string, error) {
 	return filepath.Abs(dir)
 }
 
+func readLabDocument(dir string) (labDocument, error) {
+	path := filepath.Join(dir, labFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return labDocument{}, plainPath(err)
+	}
+	var document labDocument
+	if err := json.Unmarshal(text, &document); err != nil {
+		return labDocument{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return document, nil
+}
+
 // askLab asks the lab of the folder that the command names.
 func askLab(cmd *cobra.Command, r sim.Request) (sim.Status, error) {
 	dir, err := labDir(cmd)
 	if err != nil {
 		return sim.Status{}, err
 	}
-	text, err := os.ReadFile(filepath.Join(dir, labFile))
+	document, err := readLabDocument(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return sim.Status{}, fail(ExitUsage, fmt.Errorf("no lab is up in %s", dir), `raise one with "rackproof lab up", or name its folder with --lab`)
 	}
 	if err != nil {
-		return sim.Status{}, plainPath(err)
-	}
-	var document labDocument
-	if err := json.Unmarshal(text, &document); err != nil {
-		return sim.Status{}, fmt.Errorf("%s: %w", filepath.Join(dir, labFile), err)
+		return sim.Status{}, err
 	}
 	status, err := sim.Ask(cmd.Context(), document.Control, r)
 	var unreachable *net.OpError
-	if errors.As(err, &unreachable) {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return sim.Status{}, fmt.Errorf("the lab in %s does not answer: %w", dir, err)
+	case errors.As(err, &unreachable):
 		return sim.Status{}, fail(ExitUsage, fmt.Errorf("the lab in %s is not up any more: %w", dir, err), `raise it again with "rackproof lab up"`)
 	}
 	return status, err

@@ -36,7 +36,8 @@ type Process struct {
 	// ReadSecret reads one line from the terminal without showing it.
 	ReadSecret func() ([]byte, error)
 
-	// Signals starts to deliver SIGINT and SIGTERM, until stop is called.
+	// Signals starts to deliver SIGINT and SIGTERM, until stop is called. It
+	// makes SIGPIPE harmless for good.
 	Signals func() (signals <-chan os.Signal, stop func())
 	Now     func() time.Time
 	Random  io.Reader
@@ -68,6 +69,10 @@ func System() *Process {
 		Signals: func() (<-chan os.Signal, func()) {
 			signals := make(chan os.Signal, 4)
 			signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+			// Who gets the signals means to stay: from here on a reader of
+			// stdout or stderr that has gone away is a failed write, and not
+			// the end. Caught and not ignored, for children inherit that.
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 			return signals, func() { signal.Stop(signals) }
 		},
 		Now:        time.Now,

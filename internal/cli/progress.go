@@ -50,7 +50,8 @@ type message struct {
 	Coverage  *evidence.Coverage   `json:"coverage,omitempty"`
 	Archive   string               `json:"archive,omitempty"`
 	Signed    bool                 `json:"signed,omitempty"`
-	Text      string               `json:"text,omitempty"` // diagnostic, error
+	Simulated bool                 `json:"simulated,omitempty"` // verdict: nodes of the run are not real machines
+	Text      string               `json:"text,omitempty"`      // diagnostic, error
 	// error: why the command did not end with 0.
 	Exit        *Exit             `json:"exit,omitempty"`
 	Hints       []string          `json:"hints,omitempty"`
@@ -366,11 +367,14 @@ func (t *progress) faultLine(e runner.Progress) string {
 }
 
 // verdict is the last event of a run.
-func (t *progress) verdict(run, dir, archive string, signed bool, v evidence.Verdict) {
+func (t *progress) verdict(run, dir, archive string, signed, simulated bool, v evidence.Verdict) {
 	t.say(message{
-		Type: "verdict", Time: t.now(), Run: run, Dir: dir, Archive: archive, Signed: signed, Outcome: &v.Outcome, Coverage: &v.Coverage,
+		Type: "verdict", Time: t.now(), Run: run, Dir: dir, Archive: archive, Signed: signed, Simulated: simulated, Outcome: &v.Outcome, Coverage: &v.Coverage,
 	}, "verdict", verdictLine(v))
 }
+
+// simulatedLine is told beside every verdict of a run with simulated nodes.
+const simulatedLine = "simulated: nodes of this run are not real machines"
 
 // verdictLine says the outcome, and by how many cells.
 func verdictLine(v evidence.Verdict) string {

@@ -101,15 +101,17 @@ func OpenSource(path string, limits Limits) (*Source, error) {
 		return s, nil
 	}
 	s := &Source{archived: true}
-	err = withFile(path, func(file *os.File) (err error) {
-		s.FS, err = archive.Load(file, memoryBytes, limits)
-		return err
-	})
-	if err == nil {
-		return s, nil
-	}
-	if !errors.Is(err, archive.ErrTooLarge) {
-		return nil, err
+	if info.Mode().IsRegular() { // a pipe can be read once
+		err = withFile(path, func(file *os.File) (err error) {
+			s.FS, err = archive.Load(file, memoryBytes, limits)
+			return err
+		})
+		if err == nil {
+			return s, nil
+		}
+		if !errors.Is(err, archive.ErrTooLarge) {
+			return nil, err
+		}
 	}
 	if s.temp, err = os.MkdirTemp("", "rackproof-bundle-"); err != nil {
 		return nil, fmt.Errorf("unpack %s: %w", path, err)

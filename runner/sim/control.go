@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rackproof/rackproof/runner/sim/rack"
+	"github.com/rackproof/rackproof/runner/sshserver"
 )
 
 // A Request asks a lab that is up for something, over its control socket: one
@@ -64,7 +65,7 @@ func (l *Lab) Control(ctx context.Context, listener net.Listener) error {
 	var work sync.WaitGroup
 	defer work.Wait()
 	for {
-		conn, err := listener.Accept()
+		conn, err := sshserver.Accept(ctx, listener)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil

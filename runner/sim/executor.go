@@ -20,7 +20,7 @@ const Version = "SSH-2.0-rackproof-sim"
 // Kind is executor "sim": the fleet is a simulated rack inside the process.
 func Kind() runner.Kind {
 	return runner.Kind{
-		Name: "sim",
+		Name: evidence.ExecutorSim,
 		Doc:  "Runs commands on a simulated rack inside this process, with a seed and without sockets. Evidence, verdict and reports say that it is simulated.",
 		Params: []evidence.Param{
 			{Name: "seed", Type: evidence.ParamNumber, Whole: true, Default: 1, Doc: "What the rack is made from: one seed gives one rack."},

@@ -89,8 +89,11 @@ func together(ctx context.Context, calls []*Call) ended {
 	var tasks sync.WaitGroup
 	for rank, c := range calls {
 		tasks.Go(func() {
-			if exits[rank] = c.run(ctx); exits[rank].Code != 0 {
+			switch exits[rank] = c.run(ctx); {
+			case exits[rank].Code != 0:
 				cancel()
+			case exits[rank].NoStatus: // its node hangs, and not the launcher's
+				exits[rank] = sshserver.Exit{Signal: "TERM"}
 			}
 		})
 	}

@@ -10,11 +10,13 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/rackproof/rackproof/runner/sim/rack"
 	"github.com/rackproof/rackproof/runner/sshserver"
@@ -89,17 +91,58 @@ func (s *Nodes) Handler(name string) sshserver.Handler {
 	}
 }
 
-// run starts the program that the call names. A hung node starts nothing.
+// run starts the program that the call names. A hung node starts nothing, and
+// of one that hangs meanwhile neither output nor status comes any more.
 func (c *Call) run(ctx context.Context) sshserver.Exit {
-	if c.Node.Hung() {
-		<-ctx.Done()
+	hang := &hang{node: c.Node, ended: ctx.Done()}
+	if hang.holds() {
 		return sshserver.Exit{NoStatus: true}
 	}
 	tool, ok := c.program(c.Argv[0])
 	if !ok {
 		return sshserver.Exit{Refused: "tool-missing " + c.search()}
 	}
-	return tool(ctx, c)
+	held := *c
+	held.Stdout, held.Stderr = heldWriter{hang, c.Stdout}, heldWriter{hang, c.Stderr}
+	exit := tool(ctx, &held)
+	if hang.holds() {
+		return sshserver.Exit{NoStatus: true}
+	}
+	return exit
+}
+
+// hang is how a command fares whose node may hang.
+type hang struct {
+	node  *rack.Node
+	ended <-chan struct{} // when the command must have ended
+	hung  atomic.Bool     // once, and so until its end: what was lost does not come back
+}
+
+// holds waits for the end of the command if the node hangs or has hung, and
+// reports whether it did.
+func (h *hang) holds() bool {
+	if !h.hung.Load() && !h.node.Hung() {
+		return false
+	}
+	h.hung.Store(true)
+	<-h.ended
+	return true
+}
+
+// heldWriter is a stream out of a command whose node may hang.
+type heldWriter struct {
+	hang *hang
+	to   io.Writer
+}
+
+var errHung = errors.New("the node hangs")
+
+// Write passes p on, or nothing from a node that hangs.
+func (w heldWriter) Write(p []byte) (int, error) {
+	if w.hang.holds() {
+		return 0, errHung
+	}
+	return w.to.Write(p)
 }
 
 // program is the tool that a command names, by its name or its path.

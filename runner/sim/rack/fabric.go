@@ -79,8 +79,9 @@ func (n *Node) NICState(nic int) NICState {
 				s.Rate = SlowRate
 			}
 		case KindFlappingLink:
-			s.LinkDowned += int64(len(n.rack.flaps(f, now)))
-			s.SymbolErrs += 40 * s.LinkDowned
+			times := n.rack.flapped(f, now)
+			s.LinkDowned += times
+			s.SymbolErrs += 40 * times
 			if f.during(now) && n.rack.downFor(f, now) > 0 {
 				s.Up = false
 			}
@@ -89,11 +90,24 @@ func (n *Node) NICState(nic int) NICState {
 	return s
 }
 
-// flaps are the times at which a flapping link went down, until now.
-func (r *Rack) flaps(f OpenFault, now time.Time) []time.Time {
+// flapped is how often a flapping link went down, until now.
+func (r *Rack) flapped(f OpenFault, now time.Time) int64 {
+	if !f.End.IsZero() && !now.Before(f.End) {
+		now = f.End.Add(-1) // it did not go down at the end
+	}
+	if now.Before(f.Begin) {
+		return 0
+	}
+	return 1 + int64(now.Sub(f.Begin)/r.clock(flapPeriod))
+}
+
+// flaps are the times at which a flapping link went down last, until now: at
+// most so many.
+func (r *Rack) flaps(f OpenFault, now time.Time, most int64) []time.Time {
 	var times []time.Time
-	for at := f.Begin; !at.After(now) && f.during(at); at = at.Add(r.clock(flapPeriod)) {
-		times = append(times, at)
+	all := r.flapped(f, now)
+	for i := max(0, all-most); i < all; i++ {
+		times = append(times, f.Begin.Add(time.Duration(i)*r.clock(flapPeriod)))
 	}
 	return times
 }

@@ -67,6 +67,11 @@ func (n *Node) bootLines() []KernelLine {
 // messages about its link bear.
 func (c NIC) Netdev() string { return fmt.Sprintf("ibs%d", c.Index) }
 
+// loggedFlaps is how many times a link's going down are in the log: a kernel
+// keeps so much of it and no more, and at a high speed there are thousands a
+// second.
+const loggedFlaps = 4096
+
 func (n *Node) faultLines(f OpenFault, now time.Time) []KernelLine {
 	var lines []KernelLine
 	switch f.Kind {
@@ -85,7 +90,7 @@ func (n *Node) faultLines(f OpenFault, now time.Time) []KernelLine {
 			text := fmt.Sprintf("mlx5_core %s %s: Link %s", nic.BusID, nic.Netdev(), what)
 			lines = append(lines, KernelLine{Time: at, Priority: PriorityInfo, Text: text})
 		}
-		for _, down := range n.rack.flaps(f, now) {
+		for _, down := range n.rack.flaps(f, now, loggedFlaps) {
 			say(down, "down")
 			if up := down.Add(n.rack.clock(flapDown)); !up.After(now) {
 				say(up, "up")

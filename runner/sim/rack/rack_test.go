@@ -414,3 +414,52 @@ func TestServiceOutlivesAHungLeader(t *testing.T) {
 		}
 	})
 }
+
+// What a link's flaps have left in its counters stays when it is mended, and
+// each counts once.
+func TestFlapsOfTwoFaultsAddUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := build(t, 1, 1)
+		n := r.Nodes()[0]
+		for range 2 {
+			inject(t, r, Fault{Kind: KindFlappingLink, Node: n.Name, Part: "mlx5_4"})
+			pass(flapPeriod + time.Second)
+			r.Clear(func(Fault) bool { return true })
+			pass(time.Hour)
+		}
+		if s, want := n.NICState(4), (NICState{Up: true, Rate: NICRate, LinkDowned: 4, SymbolErrs: 160}); s != want {
+			t.Errorf("the port shows %+v, want %+v", s, want)
+		}
+		if logged := len(r.flaps(OpenFault{Begin: r.Start()}, time.Now(), 3)); logged != 3 {
+			t.Errorf("%d flaps are in the log, want the last 3", logged)
+		}
+	})
+}
+
+// At any speed that a rack may have, a fault has its begin and its answer.
+func TestFaultsAtExtremeSpeeds(t *testing.T) {
+	for _, c := range []struct {
+		speed  float64
+		downed int64
+	}{{1e6, 720_000_001}, {1e-300, 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			r, err := New(Config{Nodes: names(1), Seed: 1, Speed: c.speed})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := r.Nodes()[0]
+			inject(t, r, Fault{Kind: KindFlappingLink, Node: n.Name, Part: "mlx5_4"})
+			inject(t, r, Fault{Kind: KindHungNode, Node: n.Name, After: time.Hour})
+			if n.Hung() {
+				t.Error("a fault of the next hour is in effect now")
+			}
+			pass(time.Hour)
+			if s := n.NICState(4); s.LinkDowned != c.downed {
+				t.Errorf("speed %g: %d flaps, want %d", c.speed, s.LinkDowned, c.downed)
+			}
+			if lines := len(n.KernelLog()); lines > 3*loggedFlaps {
+				t.Errorf("speed %g: %d lines in the log", c.speed, lines)
+			}
+		})
+	}
+}
