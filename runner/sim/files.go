@@ -29,6 +29,17 @@ func newFiles(n *rack.Node, shared *tree) *files {
 	}
 }
 
+// home is where commands begin.
+const home = "/root"
+
+// absolute is the clean, absolute form of a name.
+func absolute(name string) string {
+	if !path.IsAbs(name) {
+		name = path.Join(home, name)
+	}
+	return path.Clean(name)
+}
+
 // tree is the files and directories of one filesystem by absolute path. A
 // directory is there when it was made, or when something is below it.
 type tree struct {
@@ -158,7 +169,7 @@ func (f *files) generated(name string) (string, bool) {
 }
 
 func (f *files) read(name string) ([]byte, error) {
-	name = path.Clean(name)
+	name = absolute(name)
 	if text, ok := f.generated(name); ok {
 		return []byte(text), nil
 	}
@@ -186,7 +197,7 @@ func (t *tree) read(name string) ([]byte, error) {
 
 // write makes a file, or adds to it.
 func (f *files) write(name string, data []byte, add bool) error {
-	name = path.Clean(name)
+	name = absolute(name)
 	if err := f.writable(name); err != nil {
 		return err
 	}
@@ -210,7 +221,7 @@ func (f *files) write(name string, data []byte, add bool) error {
 // layOut makes a file of at least size bytes, or lengthens it, and says by how
 // many bytes.
 func (f *files) layOut(name string, size int64) (int64, error) {
-	name = path.Clean(name)
+	name = absolute(name)
 	if err := f.writable(name); err != nil {
 		return 0, err
 	}
@@ -240,7 +251,7 @@ func (f *files) writable(name string) error {
 
 // exists reports whether a file or a directory is at a path.
 func (f *files) exists(name string) bool {
-	name = path.Clean(name)
+	name = absolute(name)
 	if _, ok := f.generated(name); ok || f.isDir(name) {
 		return true
 	}
@@ -253,7 +264,7 @@ func (f *files) exists(name string) bool {
 
 // size is how long a file is; a directory has none.
 func (f *files) size(name string) int64 {
-	name = path.Clean(name)
+	name = absolute(name)
 	t := f.on(name)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -261,7 +272,7 @@ func (f *files) size(name string) int64 {
 }
 
 func (f *files) isDir(name string) bool {
-	name = path.Clean(name)
+	name = absolute(name)
 	t := f.on(name)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -296,7 +307,7 @@ func (t *tree) isDir(name string) bool {
 
 // mkdir makes one directory, or with parents all that lack.
 func (f *files) mkdir(name string, parents bool) error {
-	name = path.Clean(name)
+	name = absolute(name)
 	switch {
 	case f.isDir(name) && parents:
 		return nil
@@ -321,7 +332,7 @@ func (f *files) mkdir(name string, parents bool) error {
 // below lists the files and the made directories at or below name, in order.
 // It crosses no mount point.
 func (f *files) below(name string) (files, dirs []string) {
-	name = path.Clean(name)
+	name = absolute(name)
 	t := f.on(name)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -342,7 +353,7 @@ func (f *files) below(name string) (files, dirs []string) {
 
 // remove removes one file or one empty directory.
 func (f *files) remove(name string) error {
-	name = path.Clean(name)
+	name = absolute(name)
 	files, dirs := f.below(name)
 	t := f.on(name)
 	t.mu.Lock()

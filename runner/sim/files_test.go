@@ -43,3 +43,14 @@ func layOut(b bench, dir string) string {
 	}
 	return dir + "/data.0"
 }
+
+// A relative name lies below the home of who logs in.
+func TestRelativeNames(t *testing.T) {
+	onGPURack(t, 1, nil, func(t *testing.T, run func(argv ...string) result) {
+		run("mkdir", "-p", "a/b").want(t, 0, "")
+		run("tee", "a/b/c").want(t, 0, "")
+		run("find", "/root/a", "-type", "f").want(t, 0, "/root/a/b/c\n")
+		run("mkdir", "../x").want(t, 0, "")
+		run("mkdir", "-p", "/x").want(t, 0, "")
+	})
+}
