@@ -184,6 +184,7 @@ var (
 	ncclDeviceForm = regexp.MustCompile(`^#\s+Rank\s+(\d{1,7})(?:\s+Group\s+(\d{1,9}))?(?:\s+Pid\s+\d+)? on\s+(.+?) device\s+(\d{1,4}) \[([0-9a-fA-Fx:]+)\] (.+)$`)
 	ncclFooterForm = regexp.MustCompile(`^# (Out of bounds values|Avg bus bandwidth)\s+: (\S+)(?: (OK|FAILED))?$`)
 	ncclConfigForm = regexp.MustCompile(`(nThread|nGpus|minBytes|maxBytes|warmup iters:|iters:|agg iters:|validation:) (\d{1,18})`)
+	ncclTrace      = regexp.MustCompile(`^ *\.\. \S+ pid \d+: Test failure `)
 	ncclFailure    = regexp.MustCompile(`: Test (?:CUDA|NCCL) failure \S|: Test timeout \(\d+s\)|(?:^| )\.\. \S+ pid \d+: Test failure `)
 	ncclVersions   = regexp.MustCompile(`^nccl-tests version (\S+) nccl-headers=\d+ nccl-library=(\d{1,9})$`)
 	ncclLoaded     = regexp.MustCompile(`^NCCL version (\d+\.\d+\.\d+)`)
