@@ -28,7 +28,7 @@ var hcaFacts = []FactSpec{
 
 var hcaMetrics = []Metric{
 	{Name: "link_up", Unit: "1", Level: "node/nic", Resolution: 1, Doc: "1 if ibstat shows the port as Active and LinkUp; 0 in every other state, or if neither ibstat nor sysfs has the adapter."},
-	{Name: "link_rate", Unit: "Gb/s", Level: "node/nic", Doc: "The port's rate as ibstat shows it; that of a port that is down is the one that it was left with."},
+	{Name: "link_rate", Unit: "Gb/s", Level: "node/nic", Doc: "The rate as ibstat shows it of a port that is Active and LinkUp; missing of any other, for what ibstat shows then is the rate that it was left with."},
 	{Name: "link_downed_lifetime", Unit: "1", Level: "node/nic", Resolution: 1, Doc: "How often the link has gone down since the port's counters were last cleared (counters/link_downed): in its lifetime, not in the test's. It takes nics."},
 	{Name: "symbol_errors_lifetime", Unit: "1", Level: "node/nic", Resolution: 1, Doc: "Symbol errors of the port, likewise (counters/symbol_error). It takes nics."},
 }
@@ -267,15 +267,21 @@ func (p hcaPort) up(out stepOutput) reading {
 	return r
 }
 
-// gbits is link_rate of the port.
+// gbits is link_rate of the port. A port that is not up has none: ibstat goes
+// on showing the one that it had.
 func (p hcaPort) gbits(out stepOutput) reading {
 	r := reading{source: out.at("%d", p.rateLine)}
 	match := hcaRateForm.FindStringSubmatch(p.rate)
-	if match == nil {
+	switch {
+	case p.state != "Active":
+		r.missing = token("(port is " + p.state + ")")
+	case p.physical != "LinkUp":
+		r.missing = token("(port is " + p.physical + ")")
+	case match == nil:
 		r.missing = token(p.rate)
-		return r
+	default:
+		r.value, r.missing = parseNumber(match[1])
 	}
-	r.value, r.missing = parseNumber(match[1])
 	return r
 }
 

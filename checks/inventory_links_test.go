@@ -67,13 +67,17 @@ func TestPortReadings(t *testing.T) {
 		gbitsMissing          string
 	}{
 		{"Active", "LinkUp", "400", 1, "", 400, ""},
-		{"Active", "LinkErrorRecovery", "400", 0, "", 400, ""},
-		{"Initializing", "LinkUp", "10 (FDR10)", 0, "", 10, ""},
-		{"Armed", "LinkUp", "2.5", 0, "", 2.5, ""},
-		{"Down", "Disabled", "40", 0, "", 40, ""},
-		{"???", "LinkUp", "0x10", 0, "???", 0, "0x10"},
-		{"Active", "Dancing", "400 Gb/sec (4X NDR)", 0, "Dancing", 0, "400 Gb/sec (4X NDR)"},
-		{"active", "LinkUp", "nan", 0, "active", 0, "nan"},
+		{"Active", "LinkUp", "10 (FDR10)", 1, "", 10, ""},
+		{"Active", "LinkUp", "0x10", 1, "", 0, "0x10"},
+		{"Active", "LinkUp", "nan", 1, "", 0, "nan"},
+		{"Active", "LinkUp", "400 Gb/sec (4X NDR)", 1, "", 0, "400 Gb/sec (4X NDR)"},
+		{"Active", "LinkErrorRecovery", "400", 0, "", 0, "(port is LinkErrorRecovery)"},
+		{"Initializing", "LinkUp", "10 (FDR10)", 0, "", 0, "(port is Initializing)"},
+		{"Armed", "LinkUp", "2.5", 0, "", 0, "(port is Armed)"},
+		{"Down", "Disabled", "40", 0, "", 0, "(port is Down)"},
+		{"???", "LinkUp", "0x10", 0, "???", 0, "(port is ???)"},
+		{"Active", "Dancing", "400 Gb/sec (4X NDR)", 0, "Dancing", 0, "(port is Dancing)"},
+		{"active", "LinkUp", "nan", 0, "active", 0, "(port is active)"},
 	} {
 		port := hcaPort{state: test.state, physical: test.physical, rate: test.rate}
 		up, gbits := port.up(stepOutput{}), port.gbits(stepOutput{})

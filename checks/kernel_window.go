@@ -319,19 +319,18 @@ func (m *collector) mark(step, node string) (string, bool) {
 }
 
 // kernelErrors counts the records of the kernel itself with level err or worse
-// between the two marks.
+// between the two marks. Where some may be lost, those that were found stand,
+// and zero says nothing.
 func (m *collector) kernelErrors(node string) (reading, bool) {
 	w, whole := m.kernelWindow(node, false)
-	if !whole {
-		return reading{}, false
-	}
+	whole = m.losses(w, nil) && whole
 	count := 0
 	for record := range w.records() {
 		if record.severe() {
 			count++
 		}
 	}
-	return reading{value: float64(count), source: w.source()}, true
+	return reading{value: float64(count), source: w.source()}, whole || count > 0
 }
 
 // lossForm is what the kernel says of lines that it did not log:
