@@ -129,6 +129,8 @@ func (p gpuBurnParams) validate() error {
 	switch {
 	case p.Binary == "":
 		return errors.New("binary is empty: name the program")
+	case strings.Contains(p.Binary, "=") || strings.HasPrefix(p.Binary, "-"):
+		return fmt.Errorf("binary is %q: env, which starts it, takes that for a setting or an option of its own: give the program another name or place", p.Binary)
 	case p.Memory < 1 || p.Memory > 100:
 		return fmt.Errorf("memory is %d: give a share from 1 to 100", p.Memory)
 	case p.GPUs < 0 || p.GPUs > sampledGPUs:
@@ -266,8 +268,10 @@ func (p gpuBurnParams) argv(duration time.Duration, step string) []string {
 	return kernelArgv(step)
 }
 
+// burnArgv makes gpu_burn's GPU 0 the one of nvidia-smi: by itself CUDA puts the
+// fastest first. The setting is part of the argv, so that exit.json has it.
 func (p gpuBurnParams) burnArgv(duration time.Duration) []string {
-	argv := []string{p.Binary, "-m", strconv.Itoa(p.Memory) + "%"}
+	argv := []string{"env", "CUDA_DEVICE_ORDER=PCI_BUS_ID", p.Binary, "-m", strconv.Itoa(p.Memory) + "%"}
 	if p.TensorCores {
 		argv = append(argv, "-tc")
 	}
@@ -325,12 +329,7 @@ func gpuBurnNode(ctx context.Context, b Bench, node string, params gpuBurnParams
 	<-started
 	var err error
 	for round := 1; round <= params.rounds(duration) && err == nil && ctx.Err() == nil; round++ {
-		c := Command{
-			Node: node, Argv: params.argv(duration, burnRoundStep(round)),
-			// So that gpu_burn's GPU 0 is nvidia-smi's: without it CUDA puts
-			// the fastest first.
-			Env: map[string]string{"CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
-		}
+		c := Command{Node: node, Argv: params.argv(duration, burnRoundStep(round))}
 		if test.Silence > 0 {
 			// It is silent until the first GPU reports, and half a minute at
 			// the end.

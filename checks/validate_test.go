@@ -63,6 +63,8 @@ func TestValidate(t *testing.T) {
 		{"host_burn", burn(`"workers": -1`), "give 0 to"},
 		{"gpu_burn", gpuBurn(``), ""},
 		{"gpu_burn", gpuBurn(`"binary": ""`), "binary is empty"},
+		{"gpu_burn", gpuBurn(`"binary": "/opt/cuda=12/gpu_burn"`), "another name or place"},
+		{"gpu_burn", gpuBurn(`"binary": "-i"`), "another name or place"},
 		{"gpu_burn", gpuBurn(`"memory": 0`), "give a share"},
 		{"gpu_burn", gpuBurn(`"memory": 101`), "give a share"},
 		{"gpu_burn", gpuBurn(`"gpus": 17`), "give 1 to 16"},
