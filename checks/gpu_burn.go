@@ -38,9 +38,7 @@ type gpuBurnParams struct {
 }
 
 const (
-	// usualGPUs is how many GPUs a node has where neither the test nor the
-	// fleet says so; sampledGPUs is how many a sample has room for.
-	usualGPUs   = 8
+	// sampledGPUs is how many GPUs a sample has room for.
 	sampledGPUs = 16
 
 	// usualSoftKill is gpu_burn's own wait (SIGTERM_TIMEOUT_THRESHOLD_SECS of
@@ -112,7 +110,11 @@ func (gpuBurn) Spec() Spec {
 			if slices.ContainsFunc(params.metrics(), func(m Metric) bool { return m.Name == metric && m.Level == "node" }) {
 				return nodeSubjects(nodes)
 			}
-			return gpuSubjects(nodes, params.gpus(f))
+			n, err := params.gpus(f)
+			if err != nil {
+				return nil
+			}
+			return gpuSubjects(nodes, n)
 		},
 	}
 }
@@ -155,31 +157,21 @@ func (p gpuBurnParams) validate() error {
 	return nil
 }
 
-// gpus is how many GPUs each node must have; 0 where the fleet expects more
-// than a sample has room for, so that there are no subjects to expect.
-func (p gpuBurnParams) gpus(f evidence.Fleet) int {
-	n := p.GPUs
-	if n == 0 {
-		n = inventoryParams{}.expectedGPUs(f)
+// gpus is how many GPUs each node must have.
+func (p gpuBurnParams) gpus(f evidence.Fleet) (int, error) {
+	if p.GPUs > 0 {
+		return p.GPUs, nil
 	}
+	n, err := expectedGPUs(f)
 	switch {
-	case n == 0:
-		return usualGPUs
+	case err != nil:
+		return 0, fmt.Errorf("%w: write gpus", err)
 	case n > sampledGPUs:
-		return 0
+		return 0, fmt.Errorf("the fleet expects %d gpus, and a sample has room for %d", n, sampledGPUs)
+	case n == 0:
+		n = usualGPUs
 	}
-	return n
-}
-
-// gpuSubjects are the GPUs of nodes as subjects; nil where there are none.
-func gpuSubjects(nodes []string, n int) []evidence.Subject {
-	var subjects []evidence.Subject
-	for _, node := range nodes {
-		for gpu := range n {
-			subjects = append(subjects, gpuSubject(node, gpu))
-		}
-	}
-	return subjects
+	return n, nil
 }
 
 func (p gpuBurnParams) metrics() []Metric {
@@ -350,10 +342,11 @@ func (gpuBurn) Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measurement, 
 	if err := params.validate(); err != nil {
 		return nil, nil, err
 	}
-	n, duration := params.gpus(c.Fleet), c.Test.Duration.Std()
-	if n == 0 {
-		return nil, nil, fmt.Errorf("the fleet expects more than %d GPUs of a node, and a sample has room for no more", sampledGPUs)
+	n, err := params.gpus(c.Fleet)
+	if err != nil {
+		return nil, nil, err
 	}
+	duration := c.Test.Duration.Std()
 	asked := func(step, _ string) commandLine { return exactly(params.argv(duration, step)) }
 	m := gpuBurnMeasure{
 		collector: newCollector(c, raw, asked), params: params, metrics: params.metrics(), n: n,

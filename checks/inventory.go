@@ -158,7 +158,7 @@ func (inventory) Spec() Spec {
 			case metric == "mismatches" && len(f.Expect) == 0, err != nil:
 				return nil
 			case slices.ContainsFunc(gpuMetrics, named):
-				return params.gpuSubjects(f, nodes)
+				return gpuSubjects(nodes, params.gpusToFind(f))
 			case slices.ContainsFunc(hcaMetrics, named):
 				return params.nicSubjects(nodes)
 			}
@@ -711,11 +711,13 @@ func unasked(fact string) string {
 	return ""
 }
 
-// sameFact compares texts: as numbers, version 3.10 would be 3.1. An
-// expectation may be written "= text".
-func sameFact(fact, expected string) bool {
+// sameFact compares texts: as numbers, version 3.10 would be 3.1.
+func sameFact(fact, expected string) bool { return fact == expectedText(expected) }
+
+// expectedText is what a fact must be: an expectation may be written "= text".
+func expectedText(expected string) string {
 	if rest, ok := strings.CutPrefix(expected, "="); ok {
-		expected = strings.TrimSpace(rest)
+		return strings.TrimSpace(rest)
 	}
-	return fact == expected
+	return expected
 }

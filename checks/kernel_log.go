@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -210,8 +209,6 @@ func (p kernelParams) subjects(nodes []string, metric string) []evidence.Subject
 	}
 	return subjects
 }
-
-func gpuName(i int) string { return "gpu" + strconv.Itoa(i) }
 
 func partOf(node, part string) evidence.Subject { return evidence.Subject(node + "/" + part) }
 

@@ -187,6 +187,8 @@ func TestGPUBurnSubjects(t *testing.T) {
 		{`"gpus": 6`, "4", "faulty", 12},
 		{`"gpus": 6`, "4", "gpu_uuid", 12},
 		{``, "4", "temperature_spread", 2},
+		{``, "= 4", "faulty", 8},
+		{``, "four", "faulty", 0},
 		{``, "32", "faulty", 0}, // a sample has no room for them
 	} {
 		fleet, nodes := fleetOf(2)
