@@ -101,16 +101,20 @@ func (p inventoryParams) validateGPUs() error {
 	if len(p.GPUSlots) > gpuLimit {
 		return fmt.Errorf("gpu_slots has %d addresses: a node has at most %d GPUs here", len(p.GPUSlots), gpuLimit)
 	}
-	seen := make(map[string]bool)
+	before := ""
 	for _, slot := range p.GPUSlots {
 		address, ok := pciAddress(slot)
 		if !ok {
 			return fmt.Errorf("gpu_slots: %q is no PCI address: write it as 0000:1b:00.0", slot)
 		}
-		if seen[address] {
+		switch {
+		case address == before:
 			return fmt.Errorf("gpu_slots: %s is there twice", address)
+		case before != "" && pciCompare(before, address) > 0:
+			// The other checks know no slots.
+			return fmt.Errorf("gpu_slots: %s stands behind %s: write them in rising order, since gpuN is the N-th GPU by address in every check", address, before)
 		}
-		seen[address] = true
+		before = address
 	}
 	return nil
 }
