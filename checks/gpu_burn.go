@@ -35,6 +35,7 @@ type gpuBurnParams struct {
 	LoadFloor   float64           `json:"load_floor"`
 	Sample      evidence.Duration `json:"sample"`
 	KernelLog   bool              `json:"kernel_log"`
+	Harmless    []string          `json:"harmless"`
 }
 
 const (
@@ -86,6 +87,7 @@ func (gpuBurn) Spec() Spec {
 			{Name: "load_floor", Type: evidence.ParamNumber, Unit: "%", Default: 90, Doc: "A sample interval counts as under load when utilization.gpu was at least so much at both ends."},
 			{Name: "sample", Type: evidence.ParamDuration, Sampling: true, Default: "1s", Doc: "The time between two samples."},
 			{Name: "kernel_log", Type: evidence.ParamBool, Default: false, Doc: "Whether to mark and read the kernel log; it needs root, and a ring that holds the whole test."},
+			harmlessParam,
 		},
 		Validate: func(p json.RawMessage) error {
 			params, err := readGPUBurnParams(p)
@@ -148,6 +150,12 @@ func (p gpuBurnParams) validate() error {
 	case p.Sample.Std() < 100*time.Millisecond:
 		return fmt.Errorf("sample is %s: give at least 100ms", p.Sample)
 	}
+	if len(p.Harmless) > 0 && !p.KernelLog {
+		return errors.New("harmless names functions of the kernel, and kernel_log is not true, so what they log is not read")
+	}
+	if err := validateHarmless(p.Harmless); err != nil {
+		return err
+	}
 	// gpu_burn finds these anywhere in any of its arguments.
 	for _, option := range []string{"-h", "-l", "-d", "-tc"} {
 		if strings.Contains(p.Compare, option) {
@@ -183,6 +191,7 @@ func (p gpuBurnParams) metrics() []Metric {
 	// every slice that there is, and wants one.
 	slice := []Label{{Name: "slice"}}
 	sliced := fmt.Sprintf(" One for each slice of the test, named by the second in which it begins; at most %d.", sliceLimit)
+	const tolerant = " One sample of a hundred may be lost, or lack the value."
 	metrics := []Metric{
 		{Name: "hours_under_load", Unit: "h", Level: "node/gpu", Accumulates: true, Resolution: p.Sample.Std().Hours(),
 			Doc: "The time that the samples show the GPU's utilization at load_floor or above, by the runner's clock; a gap between samples does not count."},
@@ -195,11 +204,11 @@ func (p gpuBurnParams) metrics() []Metric {
 		{Name: "gflops_mean", Unit: "GFLOP/s", Level: "node/gpu", Resolution: 1,
 			Doc: "The mean of the rates that gpu_burn reported of the GPU after the warm-up."},
 		{Name: "temperature_max", Unit: "C", Level: "node/gpu", Accumulates: true, Resolution: 1,
-			Doc: "The highest temperature.gpu of all samples."},
+			Doc: "The highest temperature.gpu of all samples." + tolerant},
 		{Name: "memory_temperature_max", Unit: "C", Level: "node/gpu", Accumulates: true, Resolution: 1,
-			Doc: "The highest temperature.memory of all samples; missing on a GPU that has none."},
+			Doc: "The highest temperature.memory of all samples; missing on a GPU that has none." + tolerant},
 		{Name: "temperature_spread", Unit: "C", Level: "node", Resolution: 1,
-			Doc: "How much hotter the hottest GPU was than the coolest of the same sample, at most, after the warm-up."},
+			Doc: "How much hotter the hottest GPU was than the coolest of the same sample, at most, after the warm-up." + tolerant},
 		{Name: "power_mean", Unit: "W", Level: "node/gpu",
 			Doc: "The mean power draw of the samples after the warm-up."},
 		{Name: "sm_clock_min", Unit: "MHz", Level: "node/gpu", Resolution: 1,
@@ -212,7 +221,7 @@ func (p gpuBurnParams) metrics() []Metric {
 		{Name: "ecc_corrected", Unit: "1", Level: "node/gpu", Accumulates: true, Resolution: 1,
 			Doc: "By how much the counter of corrected memory errors grew from the first sample to the last."},
 		{Name: "series_temperature_max", Unit: "C", Level: "node", Labels: slice, Resolution: 1,
-			Doc: "The highest temperature of any GPU." + sliced},
+			Doc: "The highest temperature of any GPU." + tolerant + sliced},
 		{Name: "series_power", Unit: "W", Level: "node", Labels: slice,
 			Doc: "The mean power draw of all GPUs together." + sliced},
 		{Name: "series_gflops_min", Unit: "GFLOP/s", Level: "node", Labels: slice, Resolution: 1,
@@ -547,7 +556,7 @@ func (m gpuBurnMeasure) samples(node string, runs []gpuBurnRun, curve *gpuCurve)
 	for _, run := range runs {
 		w.loads = append(w.loads, [2]float64{run.from, run.to})
 	}
-	_, whole := m.probes(sampleStep, node, probeSlack(m.params.Sample.Std()), w.add)
+	whole := m.probes(sampleStep, node, probeSlack(m.params.Sample.Std()), w.add)
 	if f := w.lost; f != nil && w.failed*100 > w.total {
 		// A sample in a hundred may be lost: the clock of load stands still
 		// meanwhile. More, and nobody saw what the GPUs did.
@@ -661,7 +670,7 @@ func (m gpuBurnMeasure) curve(node string, c *gpuCurve) {
 // what was found in it stands, and what was not found says nothing.
 func (m gpuBurnMeasure) kernel(node string) {
 	window, whole := m.kernelWindow(node, false)
-	whole = m.losses(window, nil) && whole
+	whole = m.losses(window, m.params.Harmless) && whole
 	var xids xidReader
 	for record := range window.records() {
 		xids.read(record)
