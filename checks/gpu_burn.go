@@ -35,12 +35,11 @@ type gpuBurnParams struct {
 	LoadFloor   float64           `json:"load_floor"`
 	Sample      evidence.Duration `json:"sample"`
 	KernelLog   bool              `json:"kernel_log"`
+	Harmless    []string          `json:"harmless"`
 }
 
 const (
-	// usualGPUs is how many GPUs a node has where neither the test nor the
-	// fleet says so; sampledGPUs is how many a sample has room for.
-	usualGPUs   = 8
+	// sampledGPUs is how many GPUs a sample has room for.
 	sampledGPUs = 16
 
 	// usualSoftKill is gpu_burn's own wait (SIGTERM_TIMEOUT_THRESHOLD_SECS of
@@ -88,6 +87,7 @@ func (gpuBurn) Spec() Spec {
 			{Name: "load_floor", Type: evidence.ParamNumber, Unit: "%", Default: 90, Doc: "A sample interval counts as under load when utilization.gpu was at least so much at both ends."},
 			{Name: "sample", Type: evidence.ParamDuration, Sampling: true, Default: "1s", Doc: "The time between two samples."},
 			{Name: "kernel_log", Type: evidence.ParamBool, Default: false, Doc: "Whether to mark and read the kernel log; it needs root, and a ring that holds the whole test."},
+			harmlessParam,
 		},
 		Validate: func(p json.RawMessage) error {
 			params, err := readGPUBurnParams(p)
@@ -112,7 +112,11 @@ func (gpuBurn) Spec() Spec {
 			if slices.ContainsFunc(params.metrics(), func(m Metric) bool { return m.Name == metric && m.Level == "node" }) {
 				return nodeSubjects(nodes)
 			}
-			return gpuSubjects(nodes, params.gpus(f))
+			n, err := params.gpus(f)
+			if err != nil {
+				return nil
+			}
+			return gpuSubjects(nodes, n)
 		},
 	}
 }
@@ -129,6 +133,8 @@ func (p gpuBurnParams) validate() error {
 	switch {
 	case p.Binary == "":
 		return errors.New("binary is empty: name the program")
+	case strings.Contains(p.Binary, "=") || strings.HasPrefix(p.Binary, "-"):
+		return fmt.Errorf("binary is %q: env, which starts it, takes that for a setting or an option of its own: give the program another name or place", p.Binary)
 	case p.Memory < 1 || p.Memory > 100:
 		return fmt.Errorf("memory is %d: give a share from 1 to 100", p.Memory)
 	case p.GPUs < 0 || p.GPUs > sampledGPUs:
@@ -144,6 +150,12 @@ func (p gpuBurnParams) validate() error {
 	case p.Sample.Std() < 100*time.Millisecond:
 		return fmt.Errorf("sample is %s: give at least 100ms", p.Sample)
 	}
+	if len(p.Harmless) > 0 && !p.KernelLog {
+		return errors.New("harmless names functions of the kernel, and kernel_log is not true, so what they log is not read")
+	}
+	if err := validateHarmless(p.Harmless); err != nil {
+		return err
+	}
 	// gpu_burn finds these anywhere in any of its arguments.
 	for _, option := range []string{"-h", "-l", "-d", "-tc"} {
 		if strings.Contains(p.Compare, option) {
@@ -153,31 +165,21 @@ func (p gpuBurnParams) validate() error {
 	return nil
 }
 
-// gpus is how many GPUs each node must have; 0 where the fleet expects more
-// than a sample has room for, so that there are no subjects to expect.
-func (p gpuBurnParams) gpus(f evidence.Fleet) int {
-	n := p.GPUs
-	if n == 0 {
-		n = inventoryParams{}.expectedGPUs(f)
+// gpus is how many GPUs each node must have.
+func (p gpuBurnParams) gpus(f evidence.Fleet) (int, error) {
+	if p.GPUs > 0 {
+		return p.GPUs, nil
 	}
+	n, err := expectedGPUs(f)
 	switch {
-	case n == 0:
-		return usualGPUs
+	case err != nil:
+		return 0, fmt.Errorf("%w: write gpus", err)
 	case n > sampledGPUs:
-		return 0
+		return 0, fmt.Errorf("the fleet expects %d gpus, and a sample has room for %d", n, sampledGPUs)
+	case n == 0:
+		n = usualGPUs
 	}
-	return n
-}
-
-// gpuSubjects are the GPUs of nodes as subjects; nil where there are none.
-func gpuSubjects(nodes []string, n int) []evidence.Subject {
-	var subjects []evidence.Subject
-	for _, node := range nodes {
-		for gpu := range n {
-			subjects = append(subjects, gpuSubject(node, gpu))
-		}
-	}
-	return subjects
+	return n, nil
 }
 
 func (p gpuBurnParams) metrics() []Metric {
@@ -189,6 +191,7 @@ func (p gpuBurnParams) metrics() []Metric {
 	// every slice that there is, and wants one.
 	slice := []Label{{Name: "slice"}}
 	sliced := fmt.Sprintf(" One for each slice of the test, named by the second in which it begins; at most %d.", sliceLimit)
+	const tolerant = " One sample of a hundred may be lost, or lack the value."
 	metrics := []Metric{
 		{Name: "hours_under_load", Unit: "h", Level: "node/gpu", Accumulates: true, Resolution: p.Sample.Std().Hours(),
 			Doc: "The time that the samples show the GPU's utilization at load_floor or above, by the runner's clock; a gap between samples does not count."},
@@ -201,11 +204,11 @@ func (p gpuBurnParams) metrics() []Metric {
 		{Name: "gflops_mean", Unit: "GFLOP/s", Level: "node/gpu", Resolution: 1,
 			Doc: "The mean of the rates that gpu_burn reported of the GPU after the warm-up."},
 		{Name: "temperature_max", Unit: "C", Level: "node/gpu", Accumulates: true, Resolution: 1,
-			Doc: "The highest temperature.gpu of all samples."},
+			Doc: "The highest temperature.gpu of all samples." + tolerant},
 		{Name: "memory_temperature_max", Unit: "C", Level: "node/gpu", Accumulates: true, Resolution: 1,
-			Doc: "The highest temperature.memory of all samples; missing on a GPU that has none."},
+			Doc: "The highest temperature.memory of all samples; missing on a GPU that has none." + tolerant},
 		{Name: "temperature_spread", Unit: "C", Level: "node", Resolution: 1,
-			Doc: "How much hotter the hottest GPU was than the coolest of the same sample, at most, after the warm-up."},
+			Doc: "How much hotter the hottest GPU was than the coolest of the same sample, at most, after the warm-up." + tolerant},
 		{Name: "power_mean", Unit: "W", Level: "node/gpu",
 			Doc: "The mean power draw of the samples after the warm-up."},
 		{Name: "sm_clock_min", Unit: "MHz", Level: "node/gpu", Resolution: 1,
@@ -218,7 +221,7 @@ func (p gpuBurnParams) metrics() []Metric {
 		{Name: "ecc_corrected", Unit: "1", Level: "node/gpu", Accumulates: true, Resolution: 1,
 			Doc: "By how much the counter of corrected memory errors grew from the first sample to the last."},
 		{Name: "series_temperature_max", Unit: "C", Level: "node", Labels: slice, Resolution: 1,
-			Doc: "The highest temperature of any GPU." + sliced},
+			Doc: "The highest temperature of any GPU." + tolerant + sliced},
 		{Name: "series_power", Unit: "W", Level: "node", Labels: slice,
 			Doc: "The mean power draw of all GPUs together." + sliced},
 		{Name: "series_gflops_min", Unit: "GFLOP/s", Level: "node", Labels: slice, Resolution: 1,
@@ -266,8 +269,10 @@ func (p gpuBurnParams) argv(duration time.Duration, step string) []string {
 	return kernelArgv(step)
 }
 
+// burnArgv makes gpu_burn's GPU 0 the one of nvidia-smi: by itself CUDA puts the
+// fastest first. The setting is part of the argv, so that exit.json has it.
 func (p gpuBurnParams) burnArgv(duration time.Duration) []string {
-	argv := []string{p.Binary, "-m", strconv.Itoa(p.Memory) + "%"}
+	argv := []string{"env", "CUDA_DEVICE_ORDER=PCI_BUS_ID", p.Binary, "-m", strconv.Itoa(p.Memory) + "%"}
 	if p.TensorCores {
 		argv = append(argv, "-tc")
 	}
@@ -325,12 +330,7 @@ func gpuBurnNode(ctx context.Context, b Bench, node string, params gpuBurnParams
 	<-started
 	var err error
 	for round := 1; round <= params.rounds(duration) && err == nil && ctx.Err() == nil; round++ {
-		c := Command{
-			Node: node, Argv: params.argv(duration, burnRoundStep(round)),
-			// So that gpu_burn's GPU 0 is nvidia-smi's: without it CUDA puts
-			// the fastest first.
-			Env: map[string]string{"CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
-		}
+		c := Command{Node: node, Argv: params.argv(duration, burnRoundStep(round))}
 		if test.Silence > 0 {
 			// It is silent until the first GPU reports, and half a minute at
 			// the end.
@@ -351,10 +351,11 @@ func (gpuBurn) Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measurement, 
 	if err := params.validate(); err != nil {
 		return nil, nil, err
 	}
-	n, duration := params.gpus(c.Fleet), c.Test.Duration.Std()
-	if n == 0 {
-		return nil, nil, fmt.Errorf("the fleet expects more than %d GPUs of a node, and a sample has room for no more", sampledGPUs)
+	n, err := params.gpus(c.Fleet)
+	if err != nil {
+		return nil, nil, err
 	}
+	duration := c.Test.Duration.Std()
 	asked := func(step, _ string) commandLine { return exactly(params.argv(duration, step)) }
 	m := gpuBurnMeasure{
 		collector: newCollector(c, raw, asked), params: params, metrics: params.metrics(), n: n,
@@ -555,7 +556,7 @@ func (m gpuBurnMeasure) samples(node string, runs []gpuBurnRun, curve *gpuCurve)
 	for _, run := range runs {
 		w.loads = append(w.loads, [2]float64{run.from, run.to})
 	}
-	_, whole := m.probes(sampleStep, node, probeSlack(m.params.Sample.Std()), w.add)
+	whole := m.probes(sampleStep, node, probeSlack(m.params.Sample.Std()), w.add)
 	if f := w.lost; f != nil && w.failed*100 > w.total {
 		// A sample in a hundred may be lost: the clock of load stands still
 		// meanwhile. More, and nobody saw what the GPUs did.
@@ -669,7 +670,7 @@ func (m gpuBurnMeasure) curve(node string, c *gpuCurve) {
 // what was found in it stands, and what was not found says nothing.
 func (m gpuBurnMeasure) kernel(node string) {
 	window, whole := m.kernelWindow(node, false)
-	whole = m.losses(window, nil) && whole
+	whole = m.losses(window, m.params.Harmless) && whole
 	var xids xidReader
 	for record := range window.records() {
 		xids.read(record)

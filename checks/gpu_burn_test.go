@@ -30,7 +30,7 @@ func TestGPUBurnRounds(t *testing.T) {
 		if got := params.rounds(test.duration); got != test.rounds {
 			t.Errorf("%s are burned in %d rounds, want %d", test.duration, got, test.rounds)
 		}
-		if got, want := strings.Join(params.argv(test.duration, burnRoundStep(1)), " "), "gpu_burn -m 90% -tc "+test.seconds; got != want {
+		if got, want := strings.Join(params.argv(test.duration, burnRoundStep(1)), " "), "env CUDA_DEVICE_ORDER=PCI_BUS_ID gpu_burn -m 90% -tc "+test.seconds; got != want {
 			t.Errorf("a round of %s runs %q, want %q", test.duration, got, want)
 		}
 		if got := params.warm(test.duration); got != test.warm {
@@ -38,7 +38,7 @@ func TestGPUBurnRounds(t *testing.T) {
 		}
 	}
 	params = gpuBurnParams{Binary: "/opt/gpu-burn/gpu_burn", Compare: "/opt/gpu-burn/compare.ptx", Memory: 50, Doubles: true, Round: params.Round, SoftKill: evidence.Duration(5 * time.Second)}
-	want := "/opt/gpu-burn/gpu_burn -m 50% -d -c /opt/gpu-burn/compare.ptx -stts 5 68"
+	want := "env CUDA_DEVICE_ORDER=PCI_BUS_ID /opt/gpu-burn/gpu_burn -m 50% -d -c /opt/gpu-burn/compare.ptx -stts 5 68"
 	if got := strings.Join(params.argv(time.Minute, burnRoundStep(1)), " "); got != want {
 		t.Errorf("it runs %q, want %q", got, want)
 	}

@@ -107,7 +107,6 @@ func readGPUSample(p ProbeLine, branch, n int) (gpus []gpuSample, wrong string) 
 type gauge struct {
 	seen, lost              int
 	missing                 string // the first token
-	lostLine                int
 	lowest, highest, sum    float64
 	lowestLine, highestLine int
 	last, grown             float64
@@ -117,7 +116,7 @@ type gauge struct {
 func (g *gauge) add(r reading, line int) {
 	if r.missing != "" {
 		if g.lost++; g.lost == 1 {
-			g.missing, g.lostLine = r.missing, line
+			g.missing = r.missing
 		}
 		return
 	}

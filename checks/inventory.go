@@ -121,7 +121,7 @@ func (inventory) Spec() Spec {
 				{Name: "proof", Type: evidence.ParamString, Doc: "For a tool that prints several lines: a regular expression that matches the last line and no line before it."},
 			}},
 			{Name: "gpus", Type: evidence.ParamBool, Default: false, Doc: "Whether to read the GPUs. How many each node is to have says gpu_slots, or gpus = 8 in the fleet's expect block."},
-			{Name: "gpu_slots", Type: evidence.ParamStrings, Doc: "The PCI addresses of the GPUs that each node is to have, such as 0000:1b:00.0: the first is gpu0. Without it gpu0 is the first by address, and one that is not even on the bus cannot be told by name."},
+			{Name: "gpu_slots", Type: evidence.ParamStrings, Doc: "The PCI addresses of the GPUs that each node is to have, such as 0000:1b:00.0, in rising order: the first is gpu0. Without it gpu0 is the first by address of those that are there, and one that is not even on the bus cannot be told by name."},
 			{Name: "links", Type: evidence.ParamBool, Default: false, Doc: "Whether to read the ports of the host channel adapters."},
 			{Name: "nics", Type: evidence.ParamStrings, Doc: "The adapters that each node is to have, as ibstat names them, such as mlx5_0; mlx4_0.2 is the second port of one. Without it no threshold can bind each, and no counters are read."},
 		},
@@ -158,7 +158,7 @@ func (inventory) Spec() Spec {
 			case metric == "mismatches" && len(f.Expect) == 0, err != nil:
 				return nil
 			case slices.ContainsFunc(gpuMetrics, named):
-				return params.gpuSubjects(f, nodes)
+				return gpuSubjects(nodes, params.gpusToFind(f))
 			case slices.ContainsFunc(hcaMetrics, named):
 				return params.nicSubjects(nodes)
 			}
@@ -711,11 +711,13 @@ func unasked(fact string) string {
 	return ""
 }
 
-// sameFact compares texts: as numbers, version 3.10 would be 3.1. An
-// expectation may be written "= text".
-func sameFact(fact, expected string) bool {
+// sameFact compares texts: as numbers, version 3.10 would be 3.1.
+func sameFact(fact, expected string) bool { return fact == expectedText(expected) }
+
+// expectedText is what a fact must be: an expectation may be written "= text".
+func expectedText(expected string) string {
 	if rest, ok := strings.CutPrefix(expected, "="); ok {
-		expected = strings.TrimSpace(rest)
+		return strings.TrimSpace(rest)
 	}
-	return fact == expected
+	return expected
 }

@@ -83,40 +83,15 @@ var gpuFacts = []FactSpec{
 	{Name: "gpu_pci", Level: "node", Doc: "Their PCI addresses, such as 0000:1b:00.0, likewise."},
 }
 
-// gpuLimit bounds the GPUs of one node, in a plan and in what a tool printed.
-const gpuLimit = 1024
-
-// expectedGPUs is how many GPUs each node is to have, by the slots or by the
-// fleet's expect block; 0 if neither says.
-func (p inventoryParams) expectedGPUs(f evidence.Fleet) int {
+// gpusToFind is how many GPUs each node is to have, by the slots or by the
+// fleet's expect block; 0 if neither gives a number, and the GPUs are then those
+// that are found: an expectation of another form is for mismatches to fail.
+func (p inventoryParams) gpusToFind(f evidence.Fleet) int {
 	if len(p.GPUSlots) > 0 {
 		return len(p.GPUSlots)
 	}
-	for _, e := range f.Expect {
-		if e.Fact != "gpus" {
-			continue
-		}
-		text, _ := strings.CutPrefix(e.Value, "=")
-		if n, err := strconv.Atoi(strings.TrimSpace(text)); err == nil && n > 0 && n <= gpuLimit {
-			return n
-		}
-	}
-	return 0
-}
-
-// gpuSubjects are the expected GPUs of nodes; nil if their number is not known.
-func (p inventoryParams) gpuSubjects(f evidence.Fleet, nodes []string) []evidence.Subject {
-	var subjects []evidence.Subject
-	for _, node := range nodes {
-		for i := range p.expectedGPUs(f) {
-			subjects = append(subjects, gpuSubject(node, i))
-		}
-	}
-	return subjects
-}
-
-func gpuSubject(node string, i int) evidence.Subject {
-	return evidence.Subject(node + "/gpu" + strconv.Itoa(i))
+	n, _ := expectedGPUs(f)
+	return n
 }
 
 func (p inventoryParams) validateGPUs() error {
@@ -126,16 +101,20 @@ func (p inventoryParams) validateGPUs() error {
 	if len(p.GPUSlots) > gpuLimit {
 		return fmt.Errorf("gpu_slots has %d addresses: a node has at most %d GPUs here", len(p.GPUSlots), gpuLimit)
 	}
-	seen := make(map[string]bool)
+	before := ""
 	for _, slot := range p.GPUSlots {
 		address, ok := pciAddress(slot)
 		if !ok {
 			return fmt.Errorf("gpu_slots: %q is no PCI address: write it as 0000:1b:00.0", slot)
 		}
-		if seen[address] {
+		switch {
+		case address == before:
 			return fmt.Errorf("gpu_slots: %s is there twice", address)
+		case before != "" && pciCompare(before, address) > 0:
+			// The other checks know no slots.
+			return fmt.Errorf("gpu_slots: %s stands behind %s: write them in rising order, since gpuN is the N-th GPU by address in every check", address, before)
 		}
-		seen[address] = true
+		before = address
 	}
 	return nil
 }
@@ -442,7 +421,7 @@ func (n nodeInventory) gpuOrder(l gpuListing, bus map[string]busGPU, seen bool) 
 	order = append(order, known...)
 	slices.SortFunc(order, pciCompare)
 	order = slices.Compact(order)
-	if expected := n.params.expectedGPUs(n.view.Fleet); expected > 0 && expected != len(order) {
+	if expected := n.params.gpusToFind(n.view.Fleet); expected > 0 && expected != len(order) {
 		// One that is not even on the bus leaves no gap.
 		return make([]string, expected), fmt.Sprintf("(%d GPUs on the bus and %d expected: only gpu_slots could tell which)", len(order), expected), true
 	}

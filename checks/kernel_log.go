@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -56,7 +55,7 @@ func (kernelLog) Spec() Spec {
 			{Name: "nics", Type: evidence.ParamStrings, Doc: "The network devices of which links are counted, such as mlx5_0 or ens1np0. Without it, all of the node's together."},
 			{Name: "codes", Type: evidence.ParamStrings, Doc: "XIDs that xid_events counts by themselves, such as \"79\"; all others are \"other\"."},
 			{Name: "xids", Type: evidence.ParamTable, Doc: "Rows with the columns xid (\"63\", or \"SXID:12028\") and severity (" + strings.Join(severityWords(), ", ") + "), which rule over the built-in table. Other columns are for people."},
-			{Name: "harmless", Type: evidence.ParamStrings, Doc: "Functions of the kernel, such as audit_printk_skb, whose \"callbacks suppressed\" hide nothing that is counted here. Those of any other make counts lower bounds."},
+			harmlessParam,
 		},
 		Validate: func(p json.RawMessage) error {
 			params, err := readKernelParams(p)
@@ -125,10 +124,8 @@ func (p kernelParams) validate() error {
 			return fmt.Errorf("codes has %q, which is no XID or there twice", code)
 		}
 	}
-	for i, name := range p.Harmless {
-		if name == "" || strings.ContainsAny(name, " \t\r\n") {
-			return fmt.Errorf("harmless has %q as element %d: name a function of the kernel, as its line does", name, i+1)
-		}
+	if err := validateHarmless(p.Harmless); err != nil {
+		return err
 	}
 	_, err := p.approved()
 	return err
@@ -210,8 +207,6 @@ func (p kernelParams) subjects(nodes []string, metric string) []evidence.Subject
 	}
 	return subjects
 }
-
-func gpuName(i int) string { return "gpu" + strconv.Itoa(i) }
 
 func partOf(node, part string) evidence.Subject { return evidence.Subject(node + "/" + part) }
 

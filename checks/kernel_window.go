@@ -338,6 +338,21 @@ func (m *collector) kernelErrors(node string) (reading, bool) {
 // "printk: 12 messages suppressed.".
 var lossForm = regexp.MustCompile(`^(?:(\S+): )?\d+ (?:callbacks|messages) suppressed\b`)
 
+// harmlessParam names the functions of which losses says nothing.
+var harmlessParam = evidence.Param{
+	Name: "harmless", Type: evidence.ParamStrings,
+	Doc: "Functions of the kernel, such as audit_printk_skb, whose \"callbacks suppressed\" hide nothing that is counted here. Those of any other make counts lower bounds.",
+}
+
+func validateHarmless(names []string) error {
+	for i, name := range names {
+		if name == "" || strings.ContainsAny(name, " \t\r\n") {
+			return fmt.Errorf("harmless has %q as element %d: name a function of the kernel, as its line does", name, i+1)
+		}
+	}
+	return nil
+}
+
 // losses reports each function of which the kernel kept lines back in the
 // window, unless it is one of harmless, and whether there was none.
 func (m *collector) losses(w kernelWindow, harmless []string) bool {

@@ -34,7 +34,7 @@ func (ncclAllreduce) Spec() Spec {
 			{Name: "iterations", Type: evidence.ParamNumber, Whole: true, Default: 20, Doc: "All-reduces that are timed together, for each size (-n)."},
 			{Name: "warmup", Type: evidence.ParamNumber, Whole: true, Default: 5, Doc: "All-reduces before that (-w)."},
 			{Name: "datatype", Type: evidence.ParamString, Default: "float", Enum: ncclDatatypes, Doc: "The type of the elements (-d)."},
-			{Name: "gpus_per_node", Type: evidence.ParamNumber, Whole: true, Doc: "GPUs of each node; what the fleet expects of gpus by default, or 8."},
+			{Name: "gpus_per_node", Type: evidence.ParamNumber, Whole: true, Doc: fmt.Sprintf("GPUs of each node; what the fleet expects of gpus by default, or %d.", usualGPUs)},
 			{Name: "binary", Type: evidence.ParamString, Default: "all_reduce_perf", Doc: "The program, by name or path, on every node. For a launcher other than process it must have been built with MPI=1."},
 			{Name: "launcher", Type: evidence.ParamString, Enum: []string{ncclProcess, ncclMpirun, ncclSrun, ncclGang}, Doc: "How the ranks are started: process (one process with all GPUs, in scope \"node\" only and its default), mpirun (Open MPI; the default elsewhere), srun (Slurm), gang (the command in gang)."},
 			{Name: "launcher_args", Type: evidence.ParamStrings, Doc: "Further arguments of mpirun or srun, such as [\"--bind-to\", \"numa\"]."},

@@ -146,14 +146,12 @@ type ncclLaunch struct {
 
 // newNcclLaunch says how a cell of nodes would be run, or why it cannot.
 func newNcclLaunch(p ncclParams, test string, fleet evidence.Fleet, scope evidence.Scope, nodes []string) (ncclLaunch, error) {
-	l := ncclLaunch{params: p, test: test, scope: scope, nodes: fleetOrder(fleet, nodes), gpus: 8}
+	l := ncclLaunch{params: p, test: test, scope: scope, nodes: fleetOrder(fleet, nodes), gpus: usualGPUs}
 	if p.GPUsPerNode != nil {
 		l.gpus = *p.GPUsPerNode
-	} else if i := slices.IndexFunc(fleet.Expect, func(e evidence.Expectation) bool { return e.Fact == "gpus" }); i >= 0 {
-		n, err := strconv.Atoi(fleet.Expect[i].Value)
-		if err != nil || n < 1 {
-			return l, fmt.Errorf("the fleet expects %q gpus: write gpus_per_node", fleet.Expect[i].Value)
-		}
+	} else if n, err := expectedGPUs(fleet); err != nil {
+		return l, fmt.Errorf("%w: write gpus_per_node", err)
+	} else if n > 0 {
 		l.gpus = n
 	}
 	if l.params.Launcher == "" {

@@ -63,6 +63,11 @@ func TestValidate(t *testing.T) {
 		{"host_burn", burn(`"workers": -1`), "give 0 to"},
 		{"gpu_burn", gpuBurn(``), ""},
 		{"gpu_burn", gpuBurn(`"binary": ""`), "binary is empty"},
+		{"gpu_burn", gpuBurn(`"binary": "/opt/cuda=12/gpu_burn"`), "another name or place"},
+		{"gpu_burn", gpuBurn(`"binary": "-i"`), "another name or place"},
+		{"gpu_burn", gpuBurn(`"kernel_log": true, "harmless": ["audit_printk_skb"]`), ""},
+		{"gpu_burn", gpuBurn(`"kernel_log": true, "harmless": ["a b"]`), "name a function"},
+		{"gpu_burn", gpuBurn(`"harmless": ["audit_printk_skb"]`), "kernel_log is not true"},
 		{"gpu_burn", gpuBurn(`"memory": 0`), "give a share"},
 		{"gpu_burn", gpuBurn(`"memory": 101`), "give a share"},
 		{"gpu_burn", gpuBurn(`"gpus": 17`), "give 1 to 16"},
@@ -185,6 +190,8 @@ func TestGPUBurnSubjects(t *testing.T) {
 		{`"gpus": 6`, "4", "faulty", 12},
 		{`"gpus": 6`, "4", "gpu_uuid", 12},
 		{``, "4", "temperature_spread", 2},
+		{``, "= 4", "faulty", 8},
+		{``, "four", "faulty", 0},
 		{``, "32", "faulty", 0}, // a sample has no room for them
 	} {
 		fleet, nodes := fleetOf(2)
