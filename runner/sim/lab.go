@@ -49,6 +49,9 @@ func Serve(ctx context.Context, nodes *Nodes, dir string) (lab *Lab, access Acce
 	if strings.ContainsAny(dir, "\"\n") {
 		return nil, Access{}, fmt.Errorf("simulated rack in %q: ssh_config cannot name a path with a double quote or a line end: use another folder", dir)
 	}
+	if err := freeFolder(dir); err != nil {
+		return nil, Access{}, err
+	}
 	public, text, err := newUserKey()
 	if err != nil {
 		return nil, Access{}, err
@@ -60,7 +63,7 @@ func Serve(ctx context.Context, nodes *Nodes, dir string) (lab *Lab, access Acce
 		}
 	}()
 	var config, hosts bytes.Buffer
-	fmt.Fprintf(&config, "# Nodes of a simulated rack: no real machine answers here.\n")
+	config.WriteString(labHeading)
 	for _, n := range nodes.Rack.Nodes() {
 		server, err := lab.raise(ctx, n, public)
 		if err != nil {
@@ -83,6 +86,24 @@ func Serve(ctx context.Context, nodes *Nodes, dir string) (lab *Lab, access Acce
 		}
 	}
 	return lab, access, nil
+}
+
+// labHeading begins the ssh_config of a lab.
+const labHeading = "# Nodes of a simulated rack: no real machine answers here.\n"
+
+// freeFolder refuses a folder that has files by the lab's names and is not an
+// earlier lab's: somebody's ~/.ssh has all three.
+func freeFolder(dir string) error {
+	config, err := os.ReadFile(filepath.Join(dir, sshConfigFile))
+	if err == nil && strings.HasPrefix(string(config), labHeading) {
+		return nil
+	}
+	for _, name := range []string{sshConfigFile, knownHostsFile, userKeyFile} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return fmt.Errorf("simulated rack: %s is there, and no lab has made it: use another folder", filepath.Join(dir, name))
+		}
+	}
+	return nil
 }
 
 // quoted is a path as one word of ssh_config, which has no way to write a
