@@ -183,6 +183,7 @@ func (h ncclHeader) width() int {
 var (
 	ncclDeviceForm = regexp.MustCompile(`^#\s+Rank\s+(\d{1,7})(?:\s+Group\s+(\d{1,9}))?(?:\s+Pid\s+\d+)? on\s+(.+?) device\s+(\d{1,4}) \[([0-9a-fA-Fx:]+)\] (.+)$`)
 	ncclFooterForm = regexp.MustCompile(`^# (Out of bounds values|Avg bus bandwidth)\s+: (\S+)(?: (OK|FAILED))?$`)
+	ncclTrace      = regexp.MustCompile(`^\.\. \S+ pid \d+: Test failure `)
 	ncclConfigForm = regexp.MustCompile(`(nThread|nGpus|minBytes|maxBytes|warmup iters:|iters:|agg iters:|validation:) (\d{1,18})`)
 	ncclTrace      = regexp.MustCompile(`^ *\.\. \S+ pid \d+: Test failure `)
 	ncclFailure    = regexp.MustCompile(`: Test (?:CUDA|NCCL) failure \S|: Test timeout \(\d+s\)|(?:^| )\.\. \S+ pid \d+: Test failure `)
@@ -288,6 +289,13 @@ func ncclHeads(l ncclLine) bool {
 // footed reports whether the table is over.
 func (t *ncclTable) footed() bool { return t.outOfBounds != nil || t.average != nil }
 
+// saysFailed reports whether text, behind a whole table that has failed, only
+// says so again: newer releases end each process with a line of its own then.
+func (t *ncclTable) saysFailed(text string) bool {
+	return t.outOfBounds != nil && t.average != nil && ncclTrace.MatchString(text) &&
+		(t.outOfBounds.judged == "FAILED" || t.average.judged == "FAILED")
+}
+
 func (t *ncclTable) read(l ncclLine) {
 	text := strings.TrimSpace(l.text)
 	switch {
@@ -295,7 +303,7 @@ func (t *ncclTable) read(l ncclLine) {
 		t.closed = t.closed || t.average != nil && l.whole
 		return
 	case ncclFails(text):
-		if t.failure == "" {
+		if t.failure == "" && !t.saysFailed(text) {
 			t.failure = text
 		}
 		return
