@@ -354,17 +354,14 @@ func (m ncclMeasure) complete(out stepOutput, t ncclTable) bool {
 		return false
 	}
 	footed := t.outOfBounds != nil && t.average != nil
-	// With wrong data the program ends by a failure, of which it prints the
-	// trace and no more: the table is whole and says why.
-	judged := footed && code != 0 && (t.outOfBounds.judged == "FAILED" || t.average.judged == "FAILED")
 	switch {
-	case t.failure != "" && !(judged && ncclTrace.MatchString(t.failure)):
+	case t.failure != "":
 		return refuse(evidence.ClassExit, "nccl-tests failed, exit status %d: %s", code, token(t.failure))
 	case (code == 126 || code == 127) && t.header.half == nil:
 		return refuse(evidence.ClassToolMissing, "exit status %d: a program is missing or cannot be run%s", code, firstLine(out.stderr))
 	case code != 0 && !footed:
 		return refuse(evidence.ClassExit, "exit status %d and no whole table%s", code, complaint(out.stderr))
-	case code != 0 && !judged:
+	case code != 0 && t.outOfBounds.judged != "FAILED" && t.average.judged != "FAILED":
 		return refuse(evidence.ClassExit, "exit status %d, and nothing in the table explains it%s", code, complaint(out.stderr))
 	}
 	whole := true

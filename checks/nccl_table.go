@@ -185,7 +185,6 @@ var (
 	ncclFooterForm = regexp.MustCompile(`^# (Out of bounds values|Avg bus bandwidth)\s+: (\S+)(?: (OK|FAILED))?$`)
 	ncclTrace      = regexp.MustCompile(`^\.\. \S+ pid \d+: Test failure `)
 	ncclConfigForm = regexp.MustCompile(`(nThread|nGpus|minBytes|maxBytes|warmup iters:|iters:|agg iters:|validation:) (\d{1,18})`)
-	ncclTrace      = regexp.MustCompile(`^ *\.\. \S+ pid \d+: Test failure `)
 	ncclFailure    = regexp.MustCompile(`: Test (?:CUDA|NCCL) failure \S|: Test timeout \(\d+s\)|(?:^| )\.\. \S+ pid \d+: Test failure `)
 	ncclVersions   = regexp.MustCompile(`^nccl-tests version (\S+) nccl-headers=\d+ nccl-library=(\d{1,9})$`)
 	ncclLoaded     = regexp.MustCompile(`^NCCL version (\d+\.\d+\.\d+)`)
