@@ -8,7 +8,7 @@ PEERS := out/peers
 
 export CGO_ENABLED ?= 0
 
-.PHONY: build test test-kills race fuzz lint floors demo bench test-peers cross clean
+.PHONY: build test test-kills race fuzz lint floors demo demo-sshd bench test-peers cross clean
 
 build:
 	$(GO) build -trimpath -ldflags=-s\ -w -o $(BIN) ./cmd/rackproof
@@ -41,9 +41,14 @@ lint:
 floors:
 	$(GO) test ./internal/floors
 
-# 32 real sshd on loopback, a real runbook over SSH, a signed bundle, verified.
+# A simulated rack of 32 nodes on loopback, a runbook over SSH, a signed bundle,
+# verified.
 demo: build
-	$(GO) run ./examples/sshd-32/demo -rackproof $(BIN) -out out/demo
+	$(GO) run ./examples/quickstart/demo -rackproof $(BIN) -out out/demo
+
+# The same with nothing simulated but the rack: 32 real sshd, fio, stress-ng.
+demo-sshd: build
+	$(GO) run ./examples/sshd-32/demo -rackproof $(BIN) -out out/demo-sshd
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...

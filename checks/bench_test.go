@@ -87,6 +87,9 @@ func run(ctx context.Context, c checks.Command) (stdout, stderr []byte, exit evi
 	}
 	command := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
 	command.Env = append(os.Environ(), "LC_ALL=C", "TZ=UTC")
+	for name, value := range c.Env {
+		command.Env = append(command.Env, name+"="+value)
+	}
 	command.Stdin = bytes.NewReader(c.Stdin)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var out, complaint bytes.Buffer

@@ -8,5 +8,8 @@ func Builtin() Catalog {
 		storageFio{},
 		hostBurn{},
 		failover{},
+		gpuBurn{},
+		kernelLog{},
+		ncclAllreduce{},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,10 +45,13 @@ type Spec struct {
 	// Loads are what other cells must not disturb: gpu and cpu, which each
 	// node has for itself, and fabric, storage and power, which the fleet
 	// shares, so that no two cells of which both load one run at once.
-	Loads  []string
-	Hazard string // the hazard that using it means; empty: none
-	Needs  []evidence.Capability
-	Params []evidence.Param
+	Loads []string
+	// FleetLoads are loads that a cell has besides in scope "fleet": what one
+	// node does inside itself, or two between them, disturbs no other.
+	FleetLoads []string
+	Hazard     string // the hazard that using it means; empty: none
+	Needs      []evidence.Capability
+	Params     []evidence.Param
 	// Validate checks what types cannot express; nil means nothing. The error
 	// is shown at the check's block.
 	Validate func(p json.RawMessage) error
@@ -63,17 +67,41 @@ type Spec struct {
 	Subjects func(f evidence.Fleet, nodes []string, scope evidence.Scope, metric string, p json.RawMessage) []evidence.Subject
 }
 
+// LoadsIn are the loads of a cell of a scope.
+func (s Spec) LoadsIn(scope evidence.Scope) []string {
+	if scope != evidence.ScopeFleet {
+		return slices.Clone(s.Loads)
+	}
+	return slices.Concat(s.Loads, s.FleetLoads)
+}
+
 // Metric is a number that a check can report.
 type Metric struct {
 	Name  string
 	Unit  string
-	Level string // the path of its subject: "node", "node/gpu", "fleet"
+	Level string // the path of its subject: "node", "node/gpu", "fleet", or LevelCell
 	Doc   string
 	// Labels are its labels and, where the plan knows them, the values that
 	// must each be measured.
 	Labels      []Label
 	Accumulates bool    // grows with time, so a breach of max cannot mend
 	Resolution  float64 // its smallest step, in Unit
+}
+
+// LevelCell is the level of what is measured of a cell as a whole: its node in
+// scope "node", each of its nodes with the other as its peer in scope "pair",
+// the fleet in scope "fleet".
+const LevelCell = "cell"
+
+// LevelIn is the path of the subjects of a level in a scope.
+func LevelIn(level string, scope evidence.Scope) string {
+	switch {
+	case level != LevelCell:
+		return level
+	case scope == evidence.ScopePair:
+		return "node/peer"
+	}
+	return string(scope)
 }
 
 // Label is a label of a metric.

@@ -428,7 +428,7 @@ func (m failoverMeasure) probed(from string, window faultWindow, closed bool) (p
 	good, back, end := math.NaN(), math.NaN(), math.NaN() // ends of the last good probe, of the first good one since the last failure, of the last probe
 	start := math.NaN()
 	outage, outageLine := 0.0, 1
-	_, whole := m.probes(probeStep, from, probeSlack(period), func(line int, p ProbeLine) {
+	whole := m.probes(probeStep, from, probeSlack(period), func(line int, p ProbeLine) {
 		run.count++
 		if due := math.Max(start+period.Seconds(), end); p.Start-due > patience {
 			blame(evidence.ClassUnparsable, "probe %d began %.3f s late: the gap is the probe's own", p.N, p.Start-due)

@@ -110,3 +110,9 @@ func FuzzMeasureFailover(f *testing.F) {
 		return len(data) == 0 || bytes.HasSuffix(data, []byte("\n"))
 	}, "probe.n1/stdout", "read.n1/stdout", "read-before.n1/stdout", "nonce.n1/stdout", "faults.jsonl", "probe.n1/exit.json")
 }
+
+func FuzzMeasureGPUBurn(f *testing.F) {
+	fuzzStep(f, "gpu_burn", "good_two", func(data []byte) bool {
+		return bytes.HasSuffix(data, []byte("\n"))
+	}, "burn-1.n1/stdout", "samples.n1/stdout", "burn-1.n1/exit.json", "samples.n1/exit.json")
+}

@@ -574,7 +574,7 @@ func (m burnMeasure) samples(node string, burn evidence.Exit, ended bool) {
 	var bad, lost *evidence.Problem
 	total, failures := 0, 0
 	inside, count, firstStart, lastEnd := 0, 0, 0.0, 0.0
-	_, whole := m.probes(sampleStep, node, probeSlack(period), func(line int, p ProbeLine) {
+	whole := m.probes(sampleStep, node, probeSlack(period), func(line int, p ProbeLine) {
 		total++
 		if p.Class != evidence.ClassOK || p.Code == nil || *p.Code != 0 {
 			if failures++; failures == 1 {

@@ -21,6 +21,10 @@ type inventory struct{}
 
 type inventoryParams struct {
 	Versions []versionCommand `json:"version"`
+	GPUs     bool             `json:"gpus"`
+	GPUSlots []string         `json:"gpu_slots"`
+	Links    bool             `json:"links"`
+	NICs     []string         `json:"nics"`
 }
 
 // versionCommand prints the version of a tool.
@@ -105,7 +109,7 @@ func (inventory) Spec() Spec {
 		Name: "inventory",
 		Doc: "Reads what each node is: hardware, system, mounts, versions of tools, and its clock. " +
 			"The facts can be bound with equals, compared over the fleet with stat = \"distinct\", and are what the fleet's expect block names. " +
-			"It needs lscpu, lsblk and findmnt (util-linux), ip (iproute2), tail and date.",
+			"It needs lscpu, lsblk and findmnt (util-linux), ip (iproute2), tail and date; for gpus also nvidia-smi and lspci (pciutils), for links ibstat (infiniband-diags).",
 		Version: 1,
 		Scopes:  []evidence.Scope{evidence.ScopeNode},
 		Loads:   []string{"cpu"},
@@ -116,6 +120,10 @@ func (inventory) Spec() Spec {
 				{Name: "regex", Type: evidence.ParamString, Doc: "A regular expression (RE2) with one group, the version; it must match once. Without it the whole line is the version."},
 				{Name: "proof", Type: evidence.ParamString, Doc: "For a tool that prints several lines: a regular expression that matches the last line and no line before it."},
 			}},
+			{Name: "gpus", Type: evidence.ParamBool, Default: false, Doc: "Whether to read the GPUs. How many each node is to have says gpu_slots, or gpus = 8 in the fleet's expect block."},
+			{Name: "gpu_slots", Type: evidence.ParamStrings, Doc: "The PCI addresses of the GPUs that each node is to have, such as 0000:1b:00.0, in rising order: the first is gpu0. Without it gpu0 is the first by address of those that are there, and one that is not even on the bus cannot be told by name."},
+			{Name: "links", Type: evidence.ParamBool, Default: false, Doc: "Whether to read the ports of the host channel adapters."},
+			{Name: "nics", Type: evidence.ParamStrings, Doc: "The adapters that each node is to have, as ibstat names them, such as mlx5_0; mlx4_0.2 is the second port of one. Without it no threshold can bind each, and no counters are read."},
 		},
 		Validate: func(p json.RawMessage) error {
 			params, err := readInventoryParams(p)
@@ -125,25 +133,62 @@ func (inventory) Spec() Spec {
 			return params.validate()
 		},
 		Mismatches: "mismatches",
-		Metrics:    func(json.RawMessage) []Metric { return slices.Clone(inventoryMetrics) },
-		Facts: func(p json.RawMessage) []FactSpec {
-			facts := slices.Clone(inventoryFacts)
+		Metrics: func(p json.RawMessage) []Metric {
 			params, err := readInventoryParams(p)
 			if err != nil {
-				return facts
+				return slices.Clone(inventoryMetrics)
 			}
+			return params.metrics()
+		},
+		Facts: func(p json.RawMessage) []FactSpec {
+			params, err := readInventoryParams(p)
+			if err != nil {
+				return slices.Clone(inventoryFacts)
+			}
+			facts := params.facts()
 			for _, v := range params.Versions {
 				facts = append(facts, FactSpec{Name: v.fact(), Level: "node", Doc: "The version that the tool printed."})
 			}
 			return facts
 		},
-		Subjects: func(f evidence.Fleet, nodes []string, _ evidence.Scope, metric string, _ json.RawMessage) []evidence.Subject {
-			if metric == "mismatches" && len(f.Expect) == 0 {
+		Subjects: func(f evidence.Fleet, nodes []string, _ evidence.Scope, metric string, p json.RawMessage) []evidence.Subject {
+			named := func(m Metric) bool { return m.Name == metric }
+			params, err := readInventoryParams(p)
+			switch {
+			case metric == "mismatches" && len(f.Expect) == 0, err != nil:
 				return nil
+			case slices.ContainsFunc(gpuMetrics, named):
+				return gpuSubjects(nodes, params.gpusToFind(f))
+			case slices.ContainsFunc(hcaMetrics, named):
+				return params.nicSubjects(nodes)
 			}
 			return nodeSubjects(nodes)
 		},
 	}
+}
+
+// metrics are those that the parameters ask for.
+func (p inventoryParams) metrics() []Metric {
+	metrics := slices.Clone(inventoryMetrics)
+	if p.GPUs {
+		metrics = append(metrics, gpuMetrics...)
+	}
+	if p.Links {
+		metrics = append(metrics, hcaMetrics...)
+	}
+	return metrics
+}
+
+// facts are those that the parameters ask for, but for the versions of tools.
+func (p inventoryParams) facts() []FactSpec {
+	facts := slices.Clone(inventoryFacts)
+	if p.GPUs {
+		facts = append(facts, gpuFacts...)
+	}
+	if p.Links {
+		facts = append(facts, hcaFacts...)
+	}
+	return facts
 }
 
 func readInventoryParams(p json.RawMessage) (inventoryParams, error) {
@@ -155,8 +200,11 @@ func readInventoryParams(p json.RawMessage) (inventoryParams, error) {
 }
 
 func (p inventoryParams) validate() error {
+	if err := errors.Join(p.validateGPUs(), p.validateLinks()); err != nil {
+		return err
+	}
 	seen := make(map[string]bool)
-	for _, fact := range inventoryFacts {
+	for _, fact := range p.facts() {
 		seen[fact.Name] = true
 	}
 	for _, v := range p.Versions {
@@ -200,6 +248,12 @@ func (p inventoryParams) steps() []string {
 	for _, v := range p.Versions {
 		steps = append(steps, v.step())
 	}
+	if p.GPUs {
+		steps = append(steps, gpuSteps...)
+	}
+	if p.Links {
+		steps = append(steps, p.linkSteps()...)
+	}
 	return steps
 }
 
@@ -221,7 +275,10 @@ func (p inventoryParams) argv(step string) []string {
 			return v.Argv
 		}
 	}
-	return nil
+	if argv := gpuArgv(step); argv != nil {
+		return argv
+	}
+	return p.linkArgv(step)
 }
 
 func (inventory) Drive(ctx context.Context, b Bench) error {
@@ -252,7 +309,7 @@ func (inventory) Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measurement
 	}
 	m := newCollector(c, raw, func(step, _ string) commandLine { return exactly(params.argv(step)) })
 	for _, node := range c.Nodes {
-		n := nodeInventory{collector: m, node: node, before: len(m.problems)}
+		n := nodeInventory{collector: m, params: params, node: node, before: len(m.problems)}
 		n.clock()
 		n.files()
 		n.cpu()
@@ -262,6 +319,12 @@ func (inventory) Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measurement
 		for _, v := range params.Versions {
 			n.version(v)
 		}
+		if params.GPUs {
+			n.gpus()
+		}
+		if params.Links {
+			n.hcas()
+		}
 		n.mismatches()
 	}
 	return m.result()
@@ -270,6 +333,7 @@ func (inventory) Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measurement
 // nodeInventory measures one node.
 type nodeInventory struct {
 	*collector
+	params inventoryParams
 	node   string
 	before int // problems of the nodes before this one
 }
@@ -611,7 +675,7 @@ func (n nodeInventory) mismatches() {
 		switch {
 		case !ok:
 			if len(n.problems) == n.before {
-				n.report(n.node, "", evidence.ClassUnparsable, "expect names %q, which is no fact of this test", e.Fact)
+				n.report(n.node, "", evidence.ClassUnparsable, "expect names %q, which is no fact of this test%s", e.Fact, unasked(e.Fact))
 			}
 			return
 		case fact.Missing != "":
@@ -635,11 +699,25 @@ func (n nodeInventory) mismatches() {
 	n.number("mismatches", r)
 }
 
-// sameFact compares texts: as numbers, version 3.10 would be 3.1. An
-// expectation may be written "= text".
-func sameFact(fact, expected string) bool {
-	if rest, ok := strings.CutPrefix(expected, "="); ok {
-		expected = strings.TrimSpace(rest)
+// unasked says which parameter a fact waits for, or nothing.
+func unasked(fact string) string {
+	named := func(f FactSpec) bool { return f.Name == fact }
+	switch {
+	case slices.ContainsFunc(gpuFacts, named):
+		return ": it is read with gpus = true"
+	case slices.ContainsFunc(hcaFacts, named):
+		return ": it is read with links = true"
 	}
-	return fact == expected
+	return ""
+}
+
+// sameFact compares texts: as numbers, version 3.10 would be 3.1.
+func sameFact(fact, expected string) bool { return fact == expectedText(expected) }
+
+// expectedText is what a fact must be: an expectation may be written "= text".
+func expectedText(expected string) string {
+	if rest, ok := strings.CutPrefix(expected, "="); ok {
+		return strings.TrimSpace(rest)
+	}
+	return expected
 }

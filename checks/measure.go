@@ -107,6 +107,7 @@ func panicTop(stack []byte) string {
 // promise is what a check's Spec lets one cell report, and what it makes it
 // report.
 type promise struct {
+	scope    evidence.Scope
 	metrics  []Metric
 	texts    []FactSpec
 	subjects map[string]map[evidence.Subject]bool // by metric or fact; no entry: any of its level
@@ -119,7 +120,7 @@ const promiseLimit = 1 << 20
 
 // newPromise is false where the check would report more than promiseLimit.
 func newPromise(spec Spec, view evidence.CellView) (promise, bool) {
-	p := promise{metrics: spec.Metrics(view.Test.Params), subjects: make(map[string]map[evidence.Subject]bool)}
+	p := promise{scope: view.Test.Scope, metrics: spec.Metrics(view.Test.Params), subjects: make(map[string]map[evidence.Subject]bool)}
 	if spec.Facts != nil {
 		p.texts = spec.Facts(view.Test.Params)
 	}
@@ -175,6 +176,7 @@ func newPromise(spec Spec, view evidence.CellView) (promise, bool) {
 // place says what is wrong with a subject, or nothing.
 func (p promise) place(name, level string, s evidence.Subject) string {
 	subjects, known := p.subjects[name]
+	level = LevelIn(level, p.scope)
 	switch {
 	case !levelFits(level, s):
 		return fmt.Sprintf("its subject is not at the level %q", level)

@@ -22,10 +22,10 @@ const probeLineLimit = 64 << 10
 // step's exit.json says, and whether the list is whole. Even of a list that
 // is not, each has seen every good line, unless another command than was asked
 // was probed with; exit.json has the argv of the first probe.
-func (m *collector) probes(step, node string, slack time.Duration, each func(line int, p ProbeLine)) (evidence.Exit, bool) {
+func (m *collector) probes(step, node string, slack time.Duration, each func(line int, p ProbeLine)) bool {
 	exit, own, whole := m.exit(step, node)
 	if !own {
-		return exit, false
+		return false
 	}
 	report := func(class evidence.Class, format string, args ...any) {
 		if whole { // else the list is known to end somewhere
@@ -35,7 +35,7 @@ func (m *collector) probes(step, node string, slack time.Duration, each func(lin
 	file, err := m.raw.Open(evidence.StepDir(step, node) + "/stdout")
 	if err != nil {
 		report(evidence.ClassOutputCut, "stdout is missing")
-		return exit, false
+		return false
 	}
 	defer file.Close()
 	reader := bufio.NewReaderSize(file, probeLineLimit)
@@ -50,16 +50,16 @@ func (m *collector) probes(step, node string, slack time.Duration, each func(lin
 		}
 		if err != nil {
 			report(evidence.ClassOutputCut, "line %d is torn or longer than %d bytes", count+1, probeLineLimit)
-			return exit, false
+			return false
 		}
 		var p ProbeLine
 		if err := evidence.DecodeStrict(bytes.TrimSuffix(text, []byte("\n")), &p); err != nil {
 			report(evidence.ClassUnparsable, "line %d: %v", count+1, err)
-			return exit, false
+			return false
 		}
 		if p.N != count || p.End < p.Start || p.Start < last.End {
 			report(evidence.ClassOutputCut, "line %d is probe %d from %g s to %g s: lines are missing or out of turn", count+1, p.N, p.Start, p.End)
-			return exit, false
+			return false
 		}
 		if count == 0 {
 			first = p
@@ -69,25 +69,25 @@ func (m *collector) probes(step, node string, slack time.Duration, each func(lin
 		each(count, p)
 	}
 	if !whole {
-		return exit, false
+		return false
 	}
 	if _, ok := m.stream(step, node, "stderr", exit.StderrBytes); !ok {
-		return exit, false
+		return false
 	}
 	if size != exit.StdoutBytes {
 		report(evidence.ClassOutputCut, "stdout has %d bytes and exit.json says %d", size, exit.StdoutBytes)
-		return exit, false
+		return false
 	}
 	if count == 0 {
 		report(evidence.ClassOutputCut, "there is no probe")
-		return exit, false
+		return false
 	}
 	probed := time.Duration((last.End - first.Start) * float64(time.Second))
 	if lasted := exit.End.Sub(exit.Start); lasted-probed > slack {
 		report(evidence.ClassOutputCut, "the lines cover %s and the probing lasted %s: the end is missing", probed.Round(time.Millisecond), lasted.Round(time.Millisecond))
-		return exit, false
+		return false
 	}
-	return exit, true
+	return true
 }
 
 // probeSlack is how much longer a probe step may last than its probes: the

@@ -1,6 +1,7 @@
 package checks
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -119,11 +120,23 @@ func (m *collector) step(step, node string, codes ...int) (stepOutput, bool) {
 	if !ok || !okOut || !okErr {
 		return out, false
 	}
-	if !slices.Contains(codes, *exit.Code) {
+	switch {
+	case slices.Contains(codes, *exit.Code):
+		return out, true
+	case unstarted(out):
+		m.report(node, step, evidence.ClassToolMissing, "exit status %d%s", *exit.Code, firstLine(stderr))
+	default:
 		m.report(node, step, evidence.ClassExit, "exit status %d, expected %s%s", *exit.Code, joinInts(codes, " or "), firstLine(stderr))
-		return out, false
 	}
-	return out, true
+	return out, false
+}
+
+// unstarted reports whether env could not start the program that it was to
+// start: env ends with 126 or 127 then, and says why (env(1) of coreutils).
+// Without env before it, the executor would say so.
+func unstarted(out stepOutput) bool {
+	code := *out.exit.Code
+	return (code == 126 || code == 127) && out.exit.Argv[0] == "env" && len(out.stdout) == 0 && bytes.HasPrefix(out.stderr, []byte("env: "))
 }
 
 // exit reads a step's exit.json and reports what is wrong with it. The Exit

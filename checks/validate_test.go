@@ -61,6 +61,24 @@ func TestValidate(t *testing.T) {
 		{"host_burn", burn(`"load_floor": 0`), "above 0"},
 		{"host_burn", burn(`"sample": "10ms"`), "at least 100ms"},
 		{"host_burn", burn(`"workers": -1`), "give 0 to"},
+		{"gpu_burn", gpuBurn(``), ""},
+		{"gpu_burn", gpuBurn(`"binary": ""`), "binary is empty"},
+		{"gpu_burn", gpuBurn(`"binary": "/opt/cuda=12/gpu_burn"`), "another name or place"},
+		{"gpu_burn", gpuBurn(`"binary": "-i"`), "another name or place"},
+		{"gpu_burn", gpuBurn(`"kernel_log": true, "harmless": ["audit_printk_skb"]`), ""},
+		{"gpu_burn", gpuBurn(`"kernel_log": true, "harmless": ["a b"]`), "name a function"},
+		{"gpu_burn", gpuBurn(`"harmless": ["audit_printk_skb"]`), "kernel_log is not true"},
+		{"gpu_burn", gpuBurn(`"memory": 0`), "give a share"},
+		{"gpu_burn", gpuBurn(`"memory": 101`), "give a share"},
+		{"gpu_burn", gpuBurn(`"gpus": 17`), "give 1 to 16"},
+		{"gpu_burn", gpuBurn(`"gpus": -1`), "give 1 to 16"},
+		{"gpu_burn", gpuBurn(`"round": "5s"`), "at least 10s"},
+		{"gpu_burn", gpuBurn(`"driver": 12`), "the branch of the driver"},
+		{"gpu_burn", gpuBurn(`"load_floor": 0`), "above 0"},
+		{"gpu_burn", gpuBurn(`"sample": "10ms"`), "at least 100ms"},
+		{"gpu_burn", gpuBurn(`"compare": "/opt/gpu-burn/compare.ptx"`), ""},
+		{"gpu_burn", gpuBurn(`"compare": "/usr/lib/x86_64-linux-gnu/compare.ptx"`), "takes the -l in it for an option"},
+		{"gpu_burn", gpuBurn(`"compare": "/opt/gpu-h100/compare.ptx"`), "takes the -h in it for an option"},
 		{"failover", probe(``), ""},
 		{"failover", probe(`"write": ["put"]`), "every record would be the same"},
 		{"failover", probe(`"write": ["{record}"]`), "every record would be the same"},
@@ -104,6 +122,10 @@ func storage(member string) string {
 
 func burn(member string) string {
 	return with(`{"stressors": ["cpu"], "workers": 0, "method": "all", "vm_bytes": "256MiB", "load_floor": 90, "sample": "1s", "kernel_log": false}`, member)
+}
+
+func gpuBurn(member string) string {
+	return with(`{"binary": "gpu_burn", "memory": 90, "tensor_cores": true, "doubles": false, "gpus": 0, "round": "2h", "soft_kill": "30s", "warmup": "30s", "driver": 535, "load_floor": 90, "sample": "1s", "kernel_log": false}`, member)
 }
 
 func probe(member string) string {
@@ -154,5 +176,31 @@ func TestInventoryMismatchesNeedExpectations(t *testing.T) {
 	fleet.Expect = []evidence.Expectation{{Fact: "arch", Value: "x86_64"}}
 	if got := spec.Subjects(fleet, nodes, evidence.ScopeNode, "mismatches", json.RawMessage(`{}`)); len(got) != 2 {
 		t.Errorf("mismatches has the subjects %v, want both nodes", got)
+	}
+}
+
+func TestGPUBurnSubjects(t *testing.T) {
+	spec := find(t, "gpu_burn").Spec()
+	for _, test := range []struct {
+		params, expected, metric string
+		want                     int
+	}{
+		{``, "", "faulty", 16},
+		{``, "4", "faulty", 8},
+		{`"gpus": 6`, "4", "faulty", 12},
+		{`"gpus": 6`, "4", "gpu_uuid", 12},
+		{``, "4", "temperature_spread", 2},
+		{``, "= 4", "faulty", 8},
+		{``, "four", "faulty", 0},
+		{``, "32", "faulty", 0}, // a sample has no room for them
+	} {
+		fleet, nodes := fleetOf(2)
+		if test.expected != "" {
+			fleet.Expect = []evidence.Expectation{{Fact: "gpus", Value: test.expected}}
+		}
+		got := spec.Subjects(fleet, nodes, evidence.ScopeNode, test.metric, json.RawMessage(gpuBurn(test.params)))
+		if len(got) != test.want {
+			t.Errorf("%s with %s and gpus = %q expected has the subjects %v, want %d", test.metric, test.params, test.expected, got, test.want)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 )
 
 // The bounds of what is read whole, in bytes.
@@ -33,6 +34,10 @@ type Bundle struct {
 	Signed    bool // there is a signature; whether it is good is for verify
 	Torn      bool // the journal's last line is cut off; unsealed runs only
 	Newer     bool // a document has a newer minor than this build knows
+
+	// Results is what a caller derived of a run that is not sealed, as it
+	// derived the verdict; Open leaves it empty.
+	Results []CellResult
 
 	chain chain
 }
@@ -183,13 +188,60 @@ func matchPlan(records []Record, planBytes []byte, p *Plan) error {
 	return nil
 }
 
-// Measurements reads run/measurements.jsonl of a sealed run.
-func (b *Bundle) Measurements() ([]MeasurementLine, error) {
-	content, err := readFile(b.FS, MeasurementsPath, maxDerivedBytes)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", MeasurementsPath, err)
+// Measurements are all measurements and facts of the run in its order: of a
+// sealed one as run/measurements.jsonl has them, which is read line by line,
+// since a large run has millions; else those of Results. An error is the last
+// that it yields, and what came before it is not the whole.
+func (b *Bundle) Measurements() iter.Seq2[MeasurementLine, error] {
+	if !b.Sealed {
+		return b.derived
 	}
-	return readMeasurements(bytes.NewReader(content))
+	return func(yield func(MeasurementLine, error) bool) {
+		f, _, err := openFile(b.FS, MeasurementsPath, maxDerivedBytes)
+		if err != nil {
+			yield(MeasurementLine{}, fmt.Errorf("%s: %w", MeasurementsPath, err))
+			return
+		}
+		defer f.Close()
+		readMeasurements(f, yield)
+	}
+}
+
+func (b *Bundle) derived(yield func(MeasurementLine, error) bool) {
+	if b.Results == nil {
+		yield(MeasurementLine{}, errors.New("the run is not sealed, and its raw files were not measured"))
+		return
+	}
+	for _, line := range NewDerived(b.Results, Verdict{}).Measurements {
+		if !yield(line, nil) {
+			return
+		}
+	}
+}
+
+// ManifestDigest is the digest of manifest.json, which stands for every byte
+// of a sealed run; empty where the run is not sealed.
+func (b *Bundle) ManifestDigest() (Digest, error) {
+	if !b.Sealed {
+		return "", nil
+	}
+	content, err := readFile(b.FS, ManifestPath, MaxManifestBytes)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", ManifestPath, err)
+	}
+	return DigestOf(content), nil
+}
+
+// ApprovalFiles names the files that may be approvals. Nothing of them is
+// read.
+func (b *Bundle) ApprovalFiles() []string {
+	var files []string
+	for _, name := range entries(b.FS, ApprovalsDir) {
+		if p := ApprovalsDir + "/" + name; Unlisted(p) {
+			files = append(files, p)
+		}
+	}
+	return files
 }
 
 // Sources reads the enclosed files of the runbook, by the paths that the plan

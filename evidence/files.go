@@ -204,23 +204,32 @@ func (s *Store) exists(p string) (bool, error) {
 	return err == nil, err
 }
 
-// readFile reads a whole regular file of at most limit bytes.
-func readFile(fsys fs.FS, p string, limit int64) ([]byte, error) {
+// openFile opens a regular file of at most limit bytes.
+func openFile(fsys fs.FS, p string, limit int64) (fs.File, int64, error) {
 	info, err := fs.Stat(fsys, p) // before opening, which would wait on a fifo
 	switch {
 	case err != nil:
-		return nil, plainError(err)
+		return nil, 0, plainError(err)
 	case !info.Mode().IsRegular():
-		return nil, errNotRegular
+		return nil, 0, errNotRegular
 	case info.Size() > limit:
-		return nil, fmt.Errorf("%d bytes are over the limit of %d", info.Size(), limit)
+		return nil, 0, fmt.Errorf("%d bytes are over the limit of %d", info.Size(), limit)
 	}
 	f, err := fsys.Open(p)
 	if err != nil {
-		return nil, plainError(err)
+		return nil, 0, plainError(err)
+	}
+	return f, info.Size(), nil
+}
+
+// readFile reads a whole regular file of at most limit bytes.
+func readFile(fsys fs.FS, p string, limit int64) ([]byte, error) {
+	f, size, err := openFile(fsys, p, limit)
+	if err != nil {
+		return nil, err
 	}
 	defer f.Close()
-	data := make([]byte, 0, info.Size()+1)
+	data := make([]byte, 0, size+1)
 	for {
 		n, err := f.Read(data[len(data):cap(data)])
 		data = data[:len(data)+n]

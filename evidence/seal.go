@@ -60,15 +60,14 @@ func (d Derived) writeMeasurements(w io.Writer) error {
 	return b.Flush()
 }
 
-// readMeasurements reads the lines of run/measurements.jsonl.
-func readMeasurements(r io.Reader) ([]MeasurementLine, error) {
-	lines := []MeasurementLine{}
+// readMeasurements yields the lines of run/measurements.jsonl.
+func readMeasurements(r io.Reader, yield func(MeasurementLine, error) bool) {
 	b := bufio.NewReaderSize(r, 1<<16)
 	var buffer []byte
-	for {
+	for n := 1; ; n++ {
 		text, err := readLine(b, &buffer)
 		if err == io.EOF && len(text) == 0 {
-			return lines, nil
+			return
 		}
 		if err == io.EOF {
 			err = errors.New("the line has no end")
@@ -81,9 +80,12 @@ func readMeasurements(r io.Reader) ([]MeasurementLine, error) {
 			err = errors.New("want one measurement or one fact")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("measurements line %d: %w", len(lines)+1, err)
+			yield(MeasurementLine{}, fmt.Errorf("%s line %d: %w", MeasurementsPath, n, err))
+			return
 		}
-		lines = append(lines, line)
+		if !yield(line, nil) {
+			return
+		}
 	}
 }
 

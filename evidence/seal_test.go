@@ -35,10 +35,7 @@ func TestSealedRun(t *testing.T) {
 	if last := b.Records[len(b.Records)-1].Event; last != EventClose {
 		t.Errorf("the journal ends with %q", last)
 	}
-	lines, err := b.Measurements()
-	if err != nil {
-		t.Fatal(err)
-	}
+	lines := allMeasurements(t, b)
 	if len(lines) != 2 || lines[0].Measurement.Value != 1.25 || lines[1].Fact.Value != "X<1>" || lines[0].Cell != "disk/n1.r1" || lines[0].Attempt != 1 {
 		t.Errorf("measurements %+v", lines)
 	}

@@ -40,6 +40,7 @@ type Store struct {
 	plan  *Plan
 	cells map[string]Cell
 	root  *os.Root
+	files *RootFS // of root
 	temps atomic.Int64
 	clock clock
 
@@ -96,7 +97,7 @@ func openStore(dir string) (*Store, error) {
 		return nil, errors.Join(err, root.Close())
 	}
 	return &Store{
-		dir: dir, root: root, lock: lock,
+		dir: dir, root: root, files: NewRootFS(root), lock: lock,
 		attempts: map[string]int{},
 		open:     map[string]*AttemptDir{},
 	}, nil
@@ -216,7 +217,7 @@ func (s *Store) Run() string { return s.run }
 func (s *Store) Plan() *Plan { return s.plan }
 
 // FS reads the run directory and cannot leave it.
-func (s *Store) FS() fs.FS { return s.root.FS() }
+func (s *Store) FS() fs.FS { return s.files }
 
 // Time is t, which has a monotonic reading, by the clock of the run's records.
 func (s *Store) Time(t time.Time) time.Time { return s.clock.at(t).UTC().Round(0) }
@@ -456,7 +457,7 @@ func (s *Store) Close() error {
 	if !s.sealed {
 		errs = append(errs, s.root.Remove(lockPath), s.root.RemoveAll(tempDir))
 	}
-	errs = append(errs, s.lock.Close(), s.root.Close())
+	errs = append(errs, s.lock.Close(), s.files.Close(), s.root.Close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close run %s: %w", s.dir, err)
 	}

@@ -26,7 +26,10 @@ func Exact(v float64) string {
 // Rounded is v with few digits, but always with enough that what is shown
 // lies on the same side of every limit as v itself, or on it if v does. Whole
 // numbers up to 2^53 are exact.
-func Rounded(v float64, limits ...float64) string {
+func Rounded(v float64, limits ...float64) string { return rounded(digits, v, limits...) }
+
+// rounded is Rounded with at least so many digits.
+func rounded(digits int, v float64, limits ...float64) string {
 	if v == math.Trunc(v) && math.Abs(v) <= maxWhole {
 		return Exact(v)
 	}

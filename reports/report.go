@@ -19,4 +19,12 @@ type Format interface {
 }
 
 // Formats lists the formats, the default first.
-func Formats() []Format { return []Format{text{}, document{}} }
+func Formats() []Format {
+	return []Format{
+		text{},
+		document{},
+		html{},
+		junit{},
+		markdown{},
+	}
+}

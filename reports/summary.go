@@ -1,8 +1,10 @@
 package reports
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -29,17 +31,24 @@ type Summary struct {
 
 	Run     string           `json:"run"`
 	Outcome evidence.Outcome `json:"outcome"`
+	// Word is the verdict as it is to be read and quoted: the outcome with
+	// what limits its meaning, "PASS — SIMULATED RACK, NOT A REAL MACHINE".
+	Word string `json:"word"`
 	// Headline is what a reader must know beside the outcome: simulated,
 	// shared machine, off contract, narrowed.
 	Headline []string `json:"headline"`
 
-	Runbook  Runbook         `json:"runbook"`
-	Plan     evidence.Digest `json:"plan"`
-	Executor string          `json:"executor"`
-	Fleet    string          `json:"fleet"`
-	Tool     *evidence.Tool  `json:"tool,omitempty"`
-	Started  *time.Time      `json:"startedClaimed,omitempty"` // by the runner's own clock
-	Ended    *time.Time      `json:"endedClaimed,omitempty"`
+	Runbook  Runbook          `json:"runbook"`
+	Plan     evidence.Digest  `json:"plan"`
+	Manifest evidence.Digest  `json:"manifest,omitempty"` // of manifest.json, where the run is sealed
+	Executor string           `json:"executor"`
+	Fleet    string           `json:"fleet"`
+	Identity Identity         `json:"identity"`
+	Parties  []evidence.Party `json:"parties"`
+	Owners   []evidence.Owner `json:"owners"` // without their keys
+	Tool     *evidence.Tool   `json:"tool,omitempty"`
+	Started  *time.Time       `json:"startedClaimed,omitempty"` // by the runner's own clock
+	Ended    *time.Time       `json:"endedClaimed,omitempty"`
 
 	Tests          []Test                   `json:"tests"`
 	Open           []OpenPoint              `json:"open"`
@@ -47,6 +56,7 @@ type Summary struct {
 	Gates          []evidence.GateResult    `json:"gates"`
 	Releases       []evidence.ReleaseResult `json:"releases"`
 	Approvals      []evidence.Quorum        `json:"approvalsRequired"`
+	ApprovalFiles  []string                 `json:"approvalFiles"` // that are there, unread
 	Established    []Claim                  `json:"established"`
 	NotEstablished []Claim                  `json:"notEstablished"`
 }
@@ -57,6 +67,16 @@ type Runbook struct {
 	Title   string          `json:"title,omitempty"`
 	Version string          `json:"version,omitempty"`
 	Digest  evidence.Digest `json:"digest"`
+}
+
+// Identity counts what is known of who the nodes were. A serial number or
+// machine id that two nodes share counts once.
+type Identity struct {
+	Nodes      int `json:"nodes"`      // of the plan
+	Identified int `json:"identified"` // of which a serial number or a machine id was read
+	Serials    int `json:"serials"`
+	MachineIDs int `json:"machineIds"`
+	Simulated  int `json:"simulated"`
 }
 
 // Test is one test of the plan with what was found.
@@ -90,21 +110,24 @@ type Threshold struct {
 type OpenPoint struct {
 	evidence.Finding
 
-	Owner  string   `json:"owner,omitempty"`
-	Metric string   `json:"metric,omitempty"`
-	Stat   string   `json:"stat,omitempty"`
-	Min    *float64 `json:"min,omitempty"`
-	Max    *float64 `json:"max,omitempty"`
-	Equals *string  `json:"equals,omitempty"`
-	Basis  string   `json:"basis,omitempty"`
+	Owner   string   `json:"owner,omitempty"`
+	Contact string   `json:"contact,omitempty"`
+	Place   string   `json:"place,omitempty"` // rack and unit of its node, by the layout
+	Metric  string   `json:"metric,omitempty"`
+	Stat    string   `json:"stat,omitempty"`
+	Min     *float64 `json:"min,omitempty"`
+	Max     *float64 `json:"max,omitempty"`
+	Equals  *string  `json:"equals,omitempty"`
+	Basis   string   `json:"basis,omitempty"`
 }
 
 // Claim is one sentence of a test, and why it is not established where it is
 // not.
 type Claim struct {
-	Test     string `json:"test"`
-	Sentence string `json:"sentence"`
-	Reason   string `json:"reason,omitempty"`
+	Test       string   `json:"test"`
+	Sentence   string   `json:"sentence"`
+	Thresholds []string `json:"thresholds,omitempty"` // that carry it, by name
+	Reason     string   `json:"reason,omitempty"`
 }
 
 // Summarize gathers what b says. It fails if b has no verdict or no plan.
@@ -120,11 +143,15 @@ func Summarize(b *evidence.Bundle) (*Summary, error) {
 		Signed:    b.Signed,
 		Run:       b.Run,
 		Outcome:   v.Outcome,
+		Word:      verdictWord(b),
 		Headline:  headline(b),
 		Runbook:   Runbook{Name: p.Name, Title: p.Title, Version: p.Version, Digest: p.Runbook},
 		Plan:      evidence.DigestOf(b.PlanBytes),
 		Executor:  p.Executor,
 		Fleet:     p.Fleet.Name,
+		Identity:  identity(b),
+		Parties:   evidence.OrEmpty(p.Parties),
+		Owners:    owners(p),
 		Tool:      b.Tool,
 		Tests:     []Test{},
 		Open:      []OpenPoint{},
@@ -132,6 +159,15 @@ func Summarize(b *evidence.Bundle) (*Summary, error) {
 		Gates:     evidence.OrEmpty(v.Gates),
 		Releases:  evidence.OrEmpty(v.Releases),
 		Approvals: evidence.OrEmpty(p.Quorums),
+
+		ApprovalFiles: []string{},
+	}
+	if b.FS != nil {
+		manifest, err := b.ManifestDigest()
+		if err != nil {
+			return nil, fmt.Errorf("report: %w", err)
+		}
+		s.Manifest, s.ApprovalFiles = manifest, evidence.OrEmpty(b.ApprovalFiles())
 	}
 	if n := len(b.Records); n > 0 {
 		s.Started, s.Ended = &b.Records[0].Time, &b.Records[n-1].Time
@@ -140,19 +176,146 @@ func Summarize(b *evidence.Bundle) (*Summary, error) {
 	for _, t := range p.Tests {
 		s.Tests = append(s.Tests, summarizeTest(p, v, t, found))
 	}
+	at := places(p)
 	for _, f := range v.Findings {
 		if f.Outcome != evidence.Pass {
-			s.Open = append(s.Open, openPoint(p, f))
+			s.Open = append(s.Open, openPoint(p, at, f))
 		}
 	}
 	s.Established, s.NotEstablished = claims(p, v, found)
 	return s, nil
 }
 
+// verdictWord is the outcome together with everything that limits what it is
+// the verdict of, so that neither is told without the other.
+func verdictWord(b *evidence.Bundle) string {
+	var limits []string
+	switch n, all := simulated(b), len(b.Plan.Fleet.Nodes); {
+	case n >= all && n > 0:
+		limits = append(limits, "SIMULATED RACK, NOT A REAL MACHINE")
+	case n > 0:
+		limits = append(limits, fmt.Sprintf("%d OF %d NODES SIMULATED, NOT REAL MACHINES", n, all))
+	}
+	for _, limit := range []struct {
+		holds bool
+		word  string
+	}{
+		{b.Plan.SharedMachine, "SHARED MACHINE"},
+		{len(b.Plan.OffContract()) > 0, "OFF CONTRACT"},
+		{len(b.Plan.Narrowed) > 0, "NARROWED"},
+		{len(openFaults(b.Records)) > 0, "A FAULT MAY STILL BE IN EFFECT"},
+		{!b.Sealed, "NOT SEALED"},
+	} {
+		if limit.holds {
+			limits = append(limits, limit.word)
+		}
+	}
+	word := strings.ToUpper(b.Verdict.Outcome.String())
+	if len(limits) > 0 {
+		word += " — " + strings.Join(limits, "; ")
+	}
+	return word
+}
+
+// simulated counts the nodes that are not real machines.
+func simulated(b *evidence.Bundle) int {
+	return len(evidence.SimulatedNodes(b.Plan, b.Inventory, b.Records))
+}
+
+func identity(b *evidence.Bundle) Identity {
+	id := Identity{Nodes: len(b.Plan.Fleet.Nodes), Simulated: simulated(b)}
+	if b.Inventory == nil {
+		return id
+	}
+	serials, machines := map[string]bool{}, map[string]bool{}
+	for _, n := range b.Inventory.Nodes {
+		if n.Serial != "" || n.MachineID != "" {
+			id.Identified++
+		}
+		if n.Serial != "" {
+			serials[n.Serial] = true
+		}
+		if n.MachineID != "" {
+			machines[n.MachineID] = true
+		}
+	}
+	id.Serials, id.MachineIDs = len(serials), len(machines)
+	return id
+}
+
+// owners are those of p without their keys, which are for whoever verifies.
+func owners(p *evidence.Plan) []evidence.Owner {
+	list := []evidence.Owner{}
+	for _, o := range p.Owners {
+		o.Key = ""
+		list = append(list, o)
+	}
+	return list
+}
+
+// places says where each node of p stands, as far as the layout's labels rack
+// and unit tell.
+func places(p *evidence.Plan) map[string]string {
+	at := make(map[string]string, len(p.Fleet.Nodes))
+	for _, n := range p.Fleet.Nodes {
+		var words []string
+		for _, label := range []string{"rack", "unit"} {
+			if value := n.Labels[label]; value != "" {
+				words = append(words, label+" "+value)
+			}
+		}
+		at[n.Name] = strings.Join(words, ", ")
+	}
+	return at
+}
+
+// WorstFirst lists the open points in the order in which they should be read:
+// by outcome, then by how far outside of its limit the value is, as a share of
+// the limit, then in the order of the plan. A limit of zero has no share: what
+// missed it comes first.
+func (s *Summary) WorstFirst() []OpenPoint {
+	points := slices.Clone(s.Open)
+	slices.SortStableFunc(points, func(a, b OpenPoint) int {
+		return cmp.Or(severity(b.Outcome)-severity(a.Outcome), cmp.Compare(a.share(), b.share()), cmp.Compare(a.distance(), b.distance()))
+	})
+	return points
+}
+
+// severity orders outcomes as evidence.Worst does, which takes one that says
+// nothing as inconclusive.
+func severity(o evidence.Outcome) int { return int(evidence.Worst(o)) }
+
+// share is the margin as a share of the nearer limit.
+func (o OpenPoint) share() float64 {
+	distance := o.distance()
+	if math.IsInf(distance, 1) {
+		return distance
+	}
+	limit := 0.0
+	switch {
+	case o.Min != nil && (o.Max == nil || *o.Observed-*o.Min == distance):
+		limit = *o.Min
+	case o.Max != nil:
+		limit = *o.Max
+	}
+	if limit == 0 {
+		return math.Copysign(math.Inf(1), distance)
+	}
+	return distance / math.Abs(limit)
+}
+
+// distance is the margin; a point without a number comes after those with one.
+func (o OpenPoint) distance() float64 {
+	if o.Margin == nil || o.Observed == nil {
+		return math.Inf(1)
+	}
+	return *o.Margin
+}
+
 // headline says what limits the meaning of the verdict as a whole.
 func headline(b *evidence.Bundle) []string {
 	lines := []string{}
-	if b.Inventory != nil && slices.ContainsFunc(b.Inventory.Nodes, func(n evidence.NodeIdentity) bool { return n.Simulated }) {
+	if simulated(b) > 0 {
 		lines = append(lines, "simulated: nodes of this run are not real machines")
 	}
 	if b.Plan.SharedMachine {
@@ -201,12 +364,7 @@ func findingsByThreshold(findings []evidence.Finding) map[thresholdKey][]evidenc
 }
 
 func summarizeTest(p *evidence.Plan, v *evidence.Verdict, t evidence.Test, found map[thresholdKey][]evidence.Finding) Test {
-	row := Test{Test: t.Name, Phase: t.Phase, Owner: t.Owner, Outcome: evidence.Inconclusive, Thresholds: []Threshold{}}
-	for _, o := range p.Owners {
-		if o.Name == t.Owner {
-			row.Contact = o.Contact
-		}
-	}
+	row := Test{Test: t.Name, Phase: t.Phase, Owner: t.Owner, Contact: contact(p, t.Owner), Outcome: evidence.Inconclusive, Thresholds: []Threshold{}}
 	for _, r := range v.Tests {
 		if r.Test == t.Name {
 			row.Outcome, row.Cells, row.Passed, row.Retried = r.Outcome, r.Cells, r.Passed, r.Retried
@@ -216,6 +374,16 @@ func summarizeTest(p *evidence.Plan, v *evidence.Verdict, t evidence.Test, found
 		row.Thresholds = append(row.Thresholds, summarizeThreshold(threshold, found[thresholdKey{t.Name, threshold.Name}]))
 	}
 	return row
+}
+
+// contact is how an owner of p is reached.
+func contact(p *evidence.Plan, owner string) string {
+	for _, o := range p.Owners {
+		if o.Name == owner {
+			return o.Contact
+		}
+	}
+	return ""
 }
 
 func summarizeThreshold(t evidence.Threshold, findings []evidence.Finding) Threshold {
@@ -254,13 +422,16 @@ func worst(findings []evidence.Finding) evidence.Outcome {
 	return evidence.Worst(outcomes...)
 }
 
-func openPoint(p *evidence.Plan, f evidence.Finding) OpenPoint {
-	point := OpenPoint{Finding: f}
+func openPoint(p *evidence.Plan, places map[string]string, f evidence.Finding) OpenPoint {
+	point := OpenPoint{Finding: f, Place: places[f.Node]}
+	if point.Place == "" {
+		point.Place = places[firstLevel(string(f.Subject))]
+	}
 	for _, t := range p.Tests {
 		if t.Name != f.Test {
 			continue
 		}
-		point.Owner = t.Owner
+		point.Owner, point.Contact = t.Owner, contact(p, t.Owner)
 		for _, th := range t.Thresholds {
 			if th.Name == f.Threshold {
 				point.Metric, point.Stat, point.Basis = th.Metric, th.Stat, th.Basis
@@ -289,7 +460,7 @@ func claims(p *evidence.Plan, v *evidence.Verdict, found map[thresholdKey][]evid
 	}
 	for _, t := range p.Tests {
 		for _, c := range t.Establishes {
-			claim := Claim{Test: t.Name, Sentence: c.Sentence}
+			claim := Claim{Test: t.Name, Sentence: c.Sentence, Thresholds: c.Thresholds}
 			claim.Reason = strings.Join(reasonsAgainst(t, c, found, open[t.Name]), "; ")
 			if claim.Reason == "" {
 				established = append(established, claim)

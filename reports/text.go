@@ -42,7 +42,7 @@ func (p *page) head(s *Summary) {
 	p.Line("NOT VERIFIED: this shows what the evidence says of itself. To verify it:")
 	p.Line("  %s", s.HowTo)
 	p.Line("")
-	p.Line("Verdict: %s", strings.ToUpper(s.Outcome.String()))
+	p.Line("Verdict: %s", s.Word)
 	for _, h := range s.Headline {
 		p.Line("  ! %s", h)
 	}
@@ -129,11 +129,11 @@ func (p *page) openPoints(s *Summary) {
 		return
 	}
 	p.Line("Open points: %d", len(s.Open))
-	for i, o := range s.Open {
+	for i, o := range s.WorstFirst() {
 		p.Line("%4d. %s: %s: %s on %s", i+1, strings.ToUpper(o.Outcome.String()), o.Test, o.Threshold, string(o.Subject))
 		p.Line("      observed %s, limit %s, margin %s", o.observed(), o.limit(), o.margin())
-		if o.Reason != "" || o.Class != "" {
-			p.Line("      reason   %s%s", o.Reason, classSuffix(o.Class))
+		if reason := o.reason(); reason != "" {
+			p.Line("      reason   %s", reason)
 		}
 		if o.Node != "" {
 			p.Line("      node     %s", o.Node)
@@ -156,6 +156,9 @@ func classSuffix(c evidence.Class) string {
 	}
 	return " [" + string(c) + "]"
 }
+
+// reason is why the point is open, and the class of the problem.
+func (o OpenPoint) reason() string { return strings.TrimPrefix(o.Reason+classSuffix(o.Class), " ") }
 
 func (o OpenPoint) threshold() evidence.Threshold {
 	return evidence.Threshold{Min: o.Min, Max: o.Max, Equals: o.Equals}
@@ -188,8 +191,7 @@ func (o OpenPoint) margin() string {
 func (p *page) coverage(s *Summary) {
 	c := s.Cells
 	p.Line("")
-	p.Line("Coverage: %d of %d cells measured, %d of %d nodes passing, %d of %d findings passing",
-		c.Measured, c.Cells, c.NodesPassing, c.Nodes, c.Passing, c.Findings)
+	p.Line("Coverage: %s", coverageText(c))
 	p.cells("Cells that were not measured", c.Open)
 	p.cells("Attempts that were cut by the runner's own end or by a stop", c.Cuts)
 	if len(c.Retried) > 0 {
@@ -206,12 +208,22 @@ func (p *page) cells(title string, cells []evidence.OpenCell) {
 	}
 	p.Line("  %s: %d", title, len(cells))
 	for _, c := range cells {
-		attempt := ""
-		if c.Attempt > 0 {
-			attempt = fmt.Sprintf(" attempt %d", c.Attempt)
-		}
-		p.Line("    %s%s: %s", c.Cell, attempt, c.Problem.Error())
+		p.Line("    %s", cellText(c))
 	}
+}
+
+func coverageText(c evidence.Coverage) string {
+	return fmt.Sprintf("%d of %d cells measured, %d of %d nodes passing, %d of %d findings passing",
+		c.Measured, c.Cells, c.NodesPassing, c.Nodes, c.Passing, c.Findings)
+}
+
+// cellText names a cell, or one attempt of it, and its problem.
+func cellText(c evidence.OpenCell) string {
+	attempt := ""
+	if c.Attempt > 0 {
+		attempt = fmt.Sprintf(" attempt %d", c.Attempt)
+	}
+	return fmt.Sprintf("%s%s: %s", c.Cell, attempt, c.Problem.Error())
 }
 
 func (p *page) gatesAndReleases(s *Summary) {

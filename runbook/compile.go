@@ -319,8 +319,8 @@ func between(least, most float64) string {
 func (c *compiler) groups(t *test, h *threshold, subjects []evidence.Subject) (groups map[string]int, total int) {
 	groups = map[string]int{}
 	level := slices.Index(strings.Split(h.Level, "/"), h.Per)
+	n := t.measured(h.Level)
 	for _, s := range subjects {
-		n := t.measured(string(s))
 		total += n
 		switch {
 		case h.Per == perTest:
@@ -335,21 +335,18 @@ func (c *compiler) groups(t *test, h *threshold, subjects []evidence.Subject) (g
 	return groups, total
 }
 
-// measured is how many cells measure a subject: those that its node is in.
-func (t *test) measured(subject string) int {
+// measured is how many cells measure a subject of a level: those that its node
+// is in, and its peer too where the level has one.
+func (t *test) measured(level string) int {
 	n := len(t.nodes)
-	whole := subject == string(evidence.SubjectFleet)
+	whole := level == string(evidence.SubjectFleet)
 	switch {
 	case whole && t.Scope == evidence.ScopeNode:
 		return n * t.Repeat
 	case whole && t.Scope == evidence.ScopePair:
-		return (n + 1) / 2 * t.Repeat
-	case t.Scope == evidence.ScopePair && n%2 == 1:
-		// The first node has two partners: the second, and the one left over.
-		parts := strings.Split(subject, "/")
-		if parts[0] == t.nodes[0] && !slices.Contains(parts[1:], t.nodes[1]) && !slices.Contains(parts[1:], t.nodes[n-1]) {
-			return 2 * t.Repeat
-		}
+		return pairCount(n) * t.Repeat
+	case t.Scope == evidence.ScopePair && !strings.HasSuffix(level, "/peer"):
+		return (n - 1) * t.Repeat
 	}
 	return t.Repeat
 }
@@ -381,7 +378,11 @@ func (c *compiler) foldNodes(nodes []string) string {
 func (c *compiler) countCells() int {
 	total := 0
 	for _, t := range c.r.tests {
-		if total += len(t.nodes); total > maxCells {
+		cells := len(t.nodes)
+		if t.Scope == evidence.ScopePair {
+			cells = pairCount(cells)
+		}
+		if total += cells; total > maxCells {
 			c.add(fail(RulePlanTooLarge, t.rng, "Plan too large", fmt.Sprintf("Up to this test there are more than %d cells. Split the runbook.", maxCells)))
 			return total
 		}
@@ -405,7 +406,15 @@ func (c *compiler) cells(p *evidence.Plan, total int) {
 				add(n, n)
 			}
 		case evidence.ScopePair:
+			named := make(map[string][2]string, pairCount(len(t.nodes)))
 			for _, pair := range pairs(t.nodes) {
+				id := evidence.CellID(t.Name, pair[:], 1)
+				if other, taken := named[id]; taken {
+					// The name of a set has 32 bits: some thousands of pairs fit.
+					c.tooLarge(t.rng, fmt.Sprintf("The pairs %s and %s would share the name %s. Use a smaller node set, or other tests for parts of it.", nodeset.Fold(other[:]), nodeset.Fold(pair[:]), id))
+					return
+				}
+				named[id] = pair
 				add(nodeset.Fold(pair[:]), pair[:]...)
 			}
 		case evidence.ScopeFleet:
@@ -414,15 +423,34 @@ func (c *compiler) cells(p *evidence.Plan, total int) {
 	}
 }
 
-// pairs are the first and second node, the third and fourth, and so on; a node
-// that is left over is paired with the first.
+// pairCount is the number of pairs of n nodes.
+func pairCount(n int) int { return n * (n - 1) / 2 }
+
+// pairs are all pairs of the nodes: a node that is slow with one partner alone
+// has a bad link, and one that is slow with all of them is bad itself. They
+// are the rounds of a tournament, one after the other, so that in a row of
+// cells each node has its turn: the first node stays in its place, and the
+// others move on by one each round. With an odd number one node sits out.
 func pairs(nodes []string) [][2]string {
-	var out [][2]string
-	for i := 0; i+1 < len(nodes); i += 2 {
-		out = append(out, [2]string{nodes[i], nodes[i+1]})
+	seats := make([]int, len(nodes))
+	for i := range seats {
+		seats[i] = i
 	}
-	if n := len(nodes); n%2 == 1 && n > 1 {
-		out = append(out, [2]string{nodes[n-1], nodes[0]})
+	if len(seats)%2 == 1 {
+		seats = append(seats, -1)
+	}
+	n := len(seats)
+	out := make([][2]string, 0, pairCount(len(nodes)))
+	for range n - 1 {
+		for i := range n / 2 {
+			a, b := min(seats[i], seats[n-1-i]), max(seats[i], seats[n-1-i])
+			if a >= 0 {
+				out = append(out, [2]string{nodes[a], nodes[b]})
+			}
+		}
+		last := seats[n-1]
+		copy(seats[2:], seats[1:n-1])
+		seats[1] = last
 	}
 	return out
 }

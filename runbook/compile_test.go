@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -128,11 +129,10 @@ func TestPairs(t *testing.T) {
 		nodes string
 		want  string
 	}{
-		{"a b", "[[a b]]"},
-		{"a b c", "[[a b] [c a]]"},
-		{"a b c d", "[[a b] [c d]]"},
-		{"a b c d e", "[[a b] [c d] [e a]]"},
 		{"a", "[]"},
+		{"a b", "[[a b]]"},
+		{"a b c", "[[b c] [a c] [a b]]"},
+		{"a b c d", "[[a d] [b c] [a c] [b d] [a b] [c d]]"},
 	} {
 		if got := fmt.Sprint(pairs(strings.Fields(test.nodes))); got != test.want {
 			t.Errorf("pairs of %s: %s, want %s", test.nodes, got, test.want)
@@ -140,31 +140,73 @@ func TestPairs(t *testing.T) {
 	}
 }
 
+// TestTournament: each pair has one cell, and in each round each node meets one
+// other.
+func TestTournament(t *testing.T) {
+	for n := 2; n <= 33; n++ {
+		var nodes []string
+		for i := range n {
+			nodes = append(nodes, fmt.Sprintf("n%02d", i))
+		}
+		all := pairs(nodes)
+		if len(all) != pairCount(n) {
+			t.Fatalf("%d nodes: %d pairs, want %d", n, len(all), pairCount(n))
+		}
+		met := map[[2]string]bool{}
+		for round := range slices.Chunk(all, n/2) {
+			busy := map[string]bool{}
+			for _, pair := range round {
+				if pair[0] >= pair[1] || met[pair] || busy[pair[0]] || busy[pair[1]] {
+					t.Errorf("%d nodes: pair %v is out of order, there twice, or has a node that is busy in its round", n, pair)
+				}
+				met[pair], busy[pair[0]], busy[pair[1]] = true, true, true
+			}
+		}
+	}
+}
+
+// TestPairsThatShareAName: a cell that would lie where another lies is refused.
+func TestPairsThatShareAName(t *testing.T) {
+	r, diags := loadBytes(minimalWith(t, "", ""), Inputs{})
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	r.tests = r.tests[:1]
+	r.tests[0].Name, r.tests[0].Scope, r.tests[0].nodes = "x", evidence.ScopePair, nil
+	for i := range 512 {
+		r.tests[0].nodes = append(r.tests[0].nodes, fmt.Sprintf("gpu%03d", i+1))
+	}
+	c := newCompiler(r)
+	c.cells(&evidence.Plan{}, 0)
+	if len(c.diags) != 1 || ruleOf(c.diags[0]) != RulePlanTooLarge || !strings.Contains(c.diags[0].Detail, "would share the name x/set-") {
+		t.Errorf("diagnostics: %v", c.diags)
+	}
+}
+
 // TestMeasured: what is expected is what the cells give.
 func TestMeasured(t *testing.T) {
 	for _, row := range []struct {
-		nodes, subject string
-		scope          evidence.Scope
-		want           int
+		nodes, level string
+		scope        evidence.Scope
+		want         int
 	}{
-		{"a b c", "a/gpu0", evidence.ScopeNode, 2},
+		{"a b c", "node/gpu", evidence.ScopeNode, 2},
 		{"a b c", "fleet", evidence.ScopeNode, 6},
-		{"a b c", "a", evidence.ScopeFleet, 2},
+		{"a b c", "node", evidence.ScopeFleet, 2},
 		{"a b c", "fleet", evidence.ScopeFleet, 2},
-		{"a b", "a", evidence.ScopePair, 2},
+		{"a b", "node", evidence.ScopePair, 2},
 		{"a b", "fleet", evidence.ScopePair, 2},
-		{"a b c", "a", evidence.ScopePair, 4},
-		{"a b c", "a/nic0", evidence.ScopePair, 4},
-		{"a b c", "a/nic0/b", evidence.ScopePair, 2},
-		{"a b c", "a/nic0/c", evidence.ScopePair, 2},
-		{"a b c", "b", evidence.ScopePair, 2},
-		{"a b c", "c", evidence.ScopePair, 2},
-		{"a b c", "fleet", evidence.ScopePair, 4},
+		{"a b c", "node", evidence.ScopePair, 4},
+		{"a b c", "node/nic", evidence.ScopePair, 4},
+		{"a b c", "node/nic/peer", evidence.ScopePair, 2},
+		{"a b c", "node/peer", evidence.ScopePair, 2},
+		{"a b c d", "node", evidence.ScopePair, 6},
+		{"a b c d", "fleet", evidence.ScopePair, 12},
 	} {
 		measuring := &test{nodes: strings.Fields(row.nodes)}
 		measuring.Scope, measuring.Repeat = row.scope, 2
-		if got := measuring.measured(row.subject); got != row.want {
-			t.Errorf("%s of %s by %s: %d cells, want %d", row.subject, row.nodes, row.scope, got, row.want)
+		if got := measuring.measured(row.level); got != row.want {
+			t.Errorf("%s of %s by %s: %d cells, want %d", row.level, row.nodes, row.scope, got, row.want)
 		}
 	}
 }

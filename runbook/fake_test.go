@@ -79,12 +79,17 @@ func nodeSubjects(_ evidence.Fleet, nodes []string, _ evidence.Scope, _ string, 
 func inventorySpec() checks.Spec {
 	return checks.Spec{
 		Name: "inventory", Version: 2, Mismatches: "mismatches", Scopes: []evidence.Scope{evidence.ScopeNode},
-		Params: []evidence.Param{{Name: "bill_of_materials", Type: evidence.ParamTable}},
+		Params: []evidence.Param{{Name: "bill_of_materials", Type: evidence.ParamTable}, {Name: "links", Type: evidence.ParamBool, Default: false}},
 		Metrics: func(json.RawMessage) []checks.Metric {
 			return []checks.Metric{{Name: "mismatches", Unit: "1", Level: "node"}}
 		},
-		Facts: func(json.RawMessage) []checks.FactSpec {
-			return []checks.FactSpec{{Name: "gpus", Level: "node"}, {Name: "gpu_model", Level: "node"}, {Name: "driver_version", Level: "node"}}
+		Facts: func(p json.RawMessage) []checks.FactSpec {
+			facts := []checks.FactSpec{{Name: "gpus", Level: "node"}, {Name: "gpu_model", Level: "node"}, {Name: "driver_version", Level: "node"}}
+			var params struct{ Links bool }
+			if err := json.Unmarshal(p, &params); err == nil && params.Links {
+				facts = append(facts, checks.FactSpec{Name: "hcas", Level: "node"})
+			}
+			return facts
 		},
 		Subjects: nodeSubjects,
 	}

@@ -230,10 +230,10 @@ func (r *Runbook) checkLabels() {
 	}
 	for _, t := range r.tests {
 		for _, m := range t.metrics {
-			note(m.Level)
+			note(checks.LevelIn(m.Level, t.Scope))
 		}
 		for _, f := range t.facts {
-			note(f.Level)
+			note(checks.LevelIn(f.Level, t.Scope))
 		}
 	}
 	for _, label := range r.fleet.labels {
@@ -389,8 +389,14 @@ func (r *Runbook) checkExpect() {
 	}
 	unknown := false
 	for _, attr := range attributes(r.fleet.expect.Body) {
-		if !slices.Contains(facts, attr.Name) {
-			unknown = true
+		if slices.Contains(facts, attr.Name) {
+			continue
+		}
+		unknown = true
+		if check, param, ok := r.switchFor(attr.Name); ok {
+			r.add(fail(RuleUnknownFact, attr.NameRange, "Fact is not read",
+				fmt.Sprintf("No test of this runbook with the check %q reads the fact %q, so nothing could show it. Write %s = true in the check block of such a test.", check, attr.Name, param)))
+		} else {
 			r.add(fail(RuleUnknownFact, attr.NameRange, "Unknown fact",
 				fmt.Sprintf("The check %s reads no fact named %q, so nothing could show it.%s%s", join(readers, "or"), attr.Name, didYouMean(attr.Name, facts, "%q"), listed("It reads:", facts))))
 		}
@@ -411,6 +417,27 @@ func (r *Runbook) checkExpect() {
 		r.add(fail(RuleExpectUnjudged, r.fleet.expect.DefRange(), "Expectations are not judged",
 			fmt.Sprintf("No test holds %s against these facts: %s. Each of them could show anything, and pass. Give them a test that reads all of these facts, with %s.", evidence.Count(len(missing), "node"), nodeset.Fold(missing), join(remedies, "or"))))
 	}
+}
+
+// switchFor names the bool parameter that makes a check read a fact which it
+// does not read by itself.
+func (r *Runbook) switchFor(fact string) (check, param string, ok bool) {
+	for _, c := range r.known.Checks {
+		spec := c.Spec()
+		if spec.Mismatches == "" || spec.Facts == nil {
+			continue
+		}
+		for _, p := range spec.Params {
+			if p.Type != evidence.ParamBool {
+				continue
+			}
+			facts := spec.Facts(json.RawMessage(fmt.Sprintf("{%q: true}", p.Name)))
+			if slices.ContainsFunc(facts, func(f checks.FactSpec) bool { return f.Name == fact }) {
+				return spec.Name, p.Name, true
+			}
+		}
+	}
+	return "", "", false
 }
 
 // judgesExpect reports whether the test fails on each node that is not as

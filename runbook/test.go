@@ -158,7 +158,6 @@ func (r *Runbook) decodeCheck(t *test, c content) {
 	}
 	t.check, t.spec = check, spec
 	t.Check, t.CheckVersion, t.Params = spec.Name, spec.Version, params
-	t.Loads = spec.Loads
 	t.metrics = []checks.Metric{}
 	if spec.Metrics != nil {
 		t.metrics = append(t.metrics, spec.Metrics(params)...)
@@ -189,6 +188,7 @@ func (r *Runbook) decodeScope(t *test, c content) {
 			return
 		}
 	}
+	t.Loads = t.spec.LoadsIn(t.Scope)
 	if t.Scope == evidence.ScopePair && len(t.nodes) == 1 {
 		r.add(fail(RulePairs, t.scopeRange, "No pair of nodes", "A test with scope \"pair\" needs at least two nodes, and its node set has one."))
 	}

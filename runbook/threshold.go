@@ -72,10 +72,10 @@ func (r *Runbook) decodeThreshold(t *test, b *hclsyntax.Block, c content) (*thre
 	var unit string
 	switch {
 	case isMetric:
-		h.Level, unit, h.labels = metric.Level, metric.Unit, metric.Labels
+		h.Level, unit, h.labels = checks.LevelIn(metric.Level, t.Scope), metric.Unit, metric.Labels
 		h.Accumulates, h.Resolution = metric.Accumulates, metric.Resolution
 	case isFact:
-		h.Level, h.Text = fact.Level, true
+		h.Level, h.Text = checks.LevelIn(fact.Level, t.Scope), true
 	default:
 		r.add(unknownMetric(t, b))
 		return nil, false

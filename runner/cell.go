@@ -3,7 +3,6 @@ package runner
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/rackproof/rackproof/checks"
 	"github.com/rackproof/rackproof/evidence"
@@ -233,15 +232,8 @@ func (r *run) ownThreshold(c *cellState, t evidence.Threshold) (evidence.Thresho
 	if t.MinSamples > 1 {
 		return t, false
 	}
-	subjects, err := evidence.ExpandSubjects(t.Subjects)
-	if err != nil {
-		return t, false
-	}
-	elsewhere := func(component string) bool { return r.fleet[component] && !slices.Contains(c.nodes, component) }
-	own := slices.DeleteFunc(subjects, func(s evidence.Subject) bool {
-		return slices.ContainsFunc(strings.Split(string(s), "/"), elsewhere)
-	})
-	if len(own) == 0 {
+	own, err := r.own.of(c.test.Name, t, c.nodes)
+	if err != nil || len(own) == 0 {
 		return t, false
 	}
 	t.Subjects = evidence.FoldSubjects(own)

@@ -89,6 +89,7 @@ type run struct {
 	tests   map[string]*evidence.Test
 	fleet   map[string]bool
 	cellsOf map[string]int // by test
+	own     *ownSubjects
 	cells   []*cellState
 	history history
 	nodes   *nodeBook
@@ -156,6 +157,7 @@ func newRun(o Options, events chan<- Progress, fail context.CancelCauseFunc) (*r
 		tests: make(map[string]*evidence.Test, len(plan.Tests)),
 		fleet: make(map[string]bool, len(plan.Fleet.Nodes)), cellsOf: make(map[string]int),
 	}
+	r.own = newOwnSubjects(r.fleet)
 	for i := range plan.Tests {
 		r.tests[plan.Tests[i].Name] = &plan.Tests[i]
 	}

@@ -373,22 +373,29 @@ type stream struct {
 
 const streamTail = 8 << 10
 
-var streamBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+const streamBuffer = 32 << 10
 
-// run reads until the stream ends or is shut.
+var streamBuffers = sync.Pool{New: func() any { b := make([]byte, streamBuffer); return &b }}
+
+// run reads until the stream ends or is shut. It begins with a small buffer:
+// a lease reads for the whole run and hears nothing, on every node.
 func (st *stream) run(heard, fail func()) {
-	buffer := streamBuffers.Get().(*[]byte)
-	defer streamBuffers.Put(buffer)
+	buffer := make([]byte, 2<<10)
 	for {
-		n, err := st.from.Read(*buffer)
+		n, err := st.from.Read(buffer)
 		if n > 0 {
 			heard()
-			if !st.take((*buffer)[:n]) {
+			if !st.take(buffer[:n]) {
 				fail()
 			}
 		}
 		if err != nil {
 			return
+		}
+		if n == len(buffer) && n < streamBuffer {
+			large := streamBuffers.Get().(*[]byte)
+			defer streamBuffers.Put(large)
+			buffer = *large
 		}
 	}
 }

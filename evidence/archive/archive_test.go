@@ -368,6 +368,61 @@ func TestExtractRefuses(t *testing.T) {
 	}
 }
 
+// blocks are so many bytes of blocks that a reader of tar passes over by
+// itself or that nothing bounds, one after another.
+type blocks struct {
+	block []byte
+	left  int64
+}
+
+func (b *blocks) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, io.EOF
+	}
+	n := 0
+	for n+len(b.block) <= len(p) && b.left > 0 {
+		n += copy(p[n:], b.block)
+		b.left -= int64(len(b.block))
+	}
+	return n, nil
+}
+
+// A few kilobytes of zstd hold gigabytes of members that are no files.
+func TestExtractEndsAFloodOfMembers(t *testing.T) {
+	header := func(h tar.Header) []byte {
+		var b bytes.Buffer
+		if err := tar.NewWriter(&b).WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	begin := pack(t, head(map[string]string{"run/a": "aaaa"}))
+	begin = begin[:len(begin)-endMark]
+	long := header(tar.Header{Typeflag: tar.TypeReg, Name: "run/" + strings.Repeat("a", 200), Mode: 0o644, Format: tar.FormatGNU})
+	for name, block := range map[string][]byte{
+		"directories": header(tar.Header{Typeflag: tar.TypeDir, Name: "run/", Mode: 0o755, Format: tar.FormatUSTAR}),
+		"long names":  long[:len(long)-512],
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, w := io.Pipe()
+			defer r.Close()
+			go func() {
+				z, err := zstd.NewWriter(w, zstd.WithWindowSize(windowSize), zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
+				if err == nil {
+					_, err = io.CopyBuffer(z, io.MultiReader(bytes.NewReader(begin), &blocks{block, 1 << 31}), make([]byte, 1<<20))
+					err = errors.Join(err, z.Close())
+				}
+				w.CloseWithError(err)
+			}()
+			few := func(_, _, _ []byte) (Limits, error) { return Limits{Files: 100, Bytes: 1 << 10}, nil }
+			var refused *Error
+			if _, err := Load(r, maxBytes, few); !errors.As(err, &refused) || refused.Code != CodeLimit {
+				t.Errorf("%v, want %s", err, CodeLimit)
+			}
+		})
+	}
+}
+
 func TestHeadStopsExtraction(t *testing.T) {
 	dir := t.TempDir()
 	untrusted := errors.New("untrusted")

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path"
 	"strings"
 
@@ -34,6 +32,11 @@ const (
 	// whole record of, by default, 20 blocks.
 	endMark    = 2 * 512
 	maxPadding = 20 * 512
+	// memberBytes is what a member takes beside its content: its header, and
+	// what fills its last block.
+	memberBytes = 2 * 512
+	// keptBytes is about what a file takes in memory beside its content.
+	keptBytes = 1 << 10
 )
 
 // Extract unpacks an archive into dir, an empty directory. Once it has the
@@ -47,11 +50,22 @@ const (
 // after its end. What it refuses is an *Error; the files up to there stay in
 // dir.
 func Extract(r io.Reader, dir string, head func(bundle, manifest, sums []byte) (Limits, error)) error {
-	root, err := openEmpty(dir)
+	to, err := openEmpty(dir)
 	if err != nil {
 		return fmt.Errorf("extract archive: %w", err)
 	}
-	defer root.Close()
+	return errors.Join(unpackTo(to, r, maxBytes, head), to.close())
+}
+
+// A target is where an archive is unpacked to.
+type target interface {
+	mkdir(name string) error // and what is above it; it may be there
+	create(name string) (io.WriteCloser, error)
+	close() error
+}
+
+// unpackTo unpacks an archive of at most so many bytes.
+func unpackTo(to target, r io.Reader, most int64, head func(bundle, manifest, sums []byte) (Limits, error)) error {
 	frame, err := newOneFrame(r)
 	if err != nil {
 		return refuse(CodeFormat, "", "%w", err)
@@ -64,8 +78,8 @@ func Extract(r io.Reader, dir string, head func(bundle, manifest, sums []byte) (
 		return refuse(CodeFormat, "", "%w", err)
 	}
 	defer z.Close()
-	tail := &tailReader{r: z}
-	x := extractor{root: root, frame: frame, stream: tail, tar: tar.NewReader(tail), files: map[string]bool{}, dirs: map[string]bool{}}
+	tail := &tailReader{r: z, most: maxSignatureBytes + evidence.MaxManifestBytes + evidence.MaxSumsBytes + rankApprovals*memberBytes + maxPadding}
+	x := extractor{to: to, most: most, frame: frame, stream: tail, tar: tar.NewReader(tail), files: map[string]bool{}, dirs: map[string]bool{}}
 	if err := x.head(head); err != nil {
 		return err
 	}
@@ -80,23 +94,10 @@ func Extract(r io.Reader, dir string, head func(bundle, manifest, sums []byte) (
 	}
 }
 
-func openEmpty(dir string) (*os.Root, error) {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return nil, err
-	}
-	list, err := fs.ReadDir(root.FS(), ".")
-	if err == nil && len(list) > 0 {
-		err = fmt.Errorf("%s is not empty: it has %s", dir, list[0].Name())
-	}
-	if err != nil {
-		return nil, errors.Join(err, root.Close())
-	}
-	return root, nil
-}
-
 type extractor struct {
-	root   *os.Root
+	to     target
+	most   int64 // bytes that may be unpacked
+	listed int64 // bytes that the manifest lists
 	frame  *oneFrame
 	stream *tailReader
 	tar    *tar.Reader
@@ -142,11 +143,19 @@ func (x *extractor) head(head func(bundle, manifest, sums []byte) (Limits, error
 	if err := x.setLimits(head, contents); err != nil {
 		return err
 	}
+	if x.listed > x.most || int64(len(x.sizes)) > x.most/keptBytes {
+		return ErrTooLarge
+	}
 	for at, content := range contents {
 		if at == rankSignature && content == nil {
 			continue
 		}
-		if err := x.root.WriteFile(paths[at], content, 0o644); err != nil {
+		f, err := x.to.create(paths[at])
+		if err == nil {
+			_, err = f.Write(content)
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
 			return fmt.Errorf("extract %s: %w", paths[at], err)
 		}
 	}
@@ -178,7 +187,12 @@ func (x *extractor) setLimits(head func(bundle, manifest, sums []byte) (Limits, 
 	x.sizes = make(map[string]int64, len(m.Files))
 	for _, f := range m.Files {
 		x.sizes[f.Path] = f.Size
+		x.listed += min(f.Size, maxBytes-x.listed)
 	}
+	// What the reader of the tar passes over by itself has a bound too, such
+	// as directories that come again and again and names too long for ustar.
+	members := int64(x.limits.Files) + int64(len(m.Files)) + maxApprovals
+	x.stream.most = x.stream.read + min(x.listed+maxApprovals*maxApprovalBytes, x.limits.Bytes) + members*memberBytes + maxPadding
 	return nil
 }
 
@@ -213,6 +227,9 @@ func (x *extractor) header() (*tar.Header, error) {
 	h, err := x.tar.Next()
 	if errors.Is(err, io.EOF) {
 		return nil, nil
+	}
+	if errors.Is(err, errOverrun) {
+		return nil, refuse(CodeLimit, "", "%w", err)
 	}
 	if err != nil {
 		return nil, refuse(CodeFormat, "", "%w", err)
@@ -279,7 +296,7 @@ func (x *extractor) makeDir(name string) error {
 		return refuse(CodeLimit, name, "more than %d directories", x.limits.Files)
 	}
 	x.addDirs(name)
-	if err := x.root.MkdirAll(name, 0o755); err != nil {
+	if err := x.to.mkdir(name); err != nil {
 		return fmt.Errorf("extract %s: %w", name, err)
 	}
 	return nil
@@ -295,6 +312,9 @@ func (x *extractor) admit(h *tar.Header) error {
 	}
 	if x.bytes += h.Size; x.bytes > x.limits.Bytes {
 		return refuse(CodeLimit, h.Name, "all files together are over the limit of %d bytes", x.limits.Bytes)
+	}
+	if x.bytes > x.most { // by its approvals
+		return ErrTooLarge
 	}
 	if evidence.Unlisted(h.Name) { // an approval: the others have their place in the head
 		if x.approvals++; x.approvals > maxApprovals || h.Size > maxApprovalBytes {
@@ -313,12 +333,7 @@ func (x *extractor) admit(h *tar.Header) error {
 }
 
 func (x *extractor) unpack(h *tar.Header) error {
-	if dir := path.Dir(h.Name); dir != "." {
-		if err := x.root.MkdirAll(dir, 0o755); err != nil {
-			return fmt.Errorf("extract %s: %w", h.Name, err)
-		}
-	}
-	f, err := x.root.OpenFile(h.Name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, err := x.to.create(h.Name)
 	if err != nil {
 		return fmt.Errorf("extract %s: %w", h.Name, err)
 	}
@@ -348,14 +363,22 @@ func (s *source) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// tailReader counts the zero bytes at the end of what was read.
+var errOverrun = errors.New("it unpacks to more than all that it may hold")
+
+// tailReader counts what is read, up to a bound, and the zero bytes at the end
+// of it.
 type tailReader struct {
-	r     io.Reader
-	zeros int64
+	r          io.Reader
+	most, read int64
+	zeros      int64
 }
 
 func (t *tailReader) Read(b []byte) (int, error) {
+	if t.read > t.most {
+		return 0, errOverrun
+	}
 	n, err := t.r.Read(b)
+	t.read += int64(n)
 	content := bytes.TrimRight(b[:n], "\x00")
 	if len(content) > 0 {
 		t.zeros = 0

@@ -41,7 +41,7 @@ func derive(fsys fs.FS, manifest []byte) (*Predicate, error) {
 		Finished:      last.Time.UTC(),
 		Plan:          evidence.DigestOf(run.PlanBytes),
 		Runbook:       run.Plan.Runbook,
-		Simulated:     simulated(run),
+		Simulated:     len(evidence.SimulatedNodes(run.Plan, run.Inventory, run.Records)) > 0,
 		SharedMachine: run.Plan.SharedMachine,
 		Narrowed:      listed(run.Plan.Narrowed),
 		OffContract:   listed(run.Plan.OffContract()),
@@ -120,24 +120,6 @@ func (p *Predicate) fillVerdict(v *evidence.Verdict) {
 
 // listed is names as a JSON list that is never null.
 func listed(names []string) []string { return append([]string{}, names...) }
-
-// simulated reports whether any node said, at any time, that it is
-// simulated.
-func simulated(run *evidence.Bundle) bool {
-	if run.Inventory != nil {
-		for _, n := range run.Inventory.Nodes {
-			if n.Simulated {
-				return true
-			}
-		}
-	}
-	for _, r := range run.Records {
-		if r.Identity != nil && r.Identity.Simulated {
-			return true
-		}
-	}
-	return false
-}
 
 // nodes counts the nodes of the fleet that the inventory has an identity of,
 // without a problem.

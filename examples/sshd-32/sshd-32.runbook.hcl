@@ -1,5 +1,5 @@
 # Acceptance of 32 nodes that are 32 sshd processes on one machine: everything
-# is real but the rack. `make demo` raises them and runs this.
+# is real but the rack. `make demo-sshd` raises them and runs this.
 
 runbook "sshd_32" {
   title            = "32 sshd on one machine"

@@ -23,16 +23,17 @@ type checkList struct {
 }
 
 type checkInfo struct {
-	Name    string                `json:"name"`
-	Version int                   `json:"version"`
-	Doc     string                `json:"doc"`
-	Scopes  []evidence.Scope      `json:"scopes"`
-	Loads   []string              `json:"loads"`
-	Hazard  string                `json:"hazard,omitempty"`
-	Needs   []evidence.Capability `json:"needs"`
-	Params  []paramInfo           `json:"params"`
-	Metrics []metricInfo          `json:"metrics"`
-	Facts   []factInfo            `json:"facts"`
+	Name       string                `json:"name"`
+	Version    int                   `json:"version"`
+	Doc        string                `json:"doc"`
+	Scopes     []evidence.Scope      `json:"scopes"`
+	Loads      []string              `json:"loads"`
+	FleetLoads []string              `json:"fleetLoads,omitempty"`
+	Hazard     string                `json:"hazard,omitempty"`
+	Needs      []evidence.Capability `json:"needs"`
+	Params     []paramInfo           `json:"params"`
+	Metrics    []metricInfo          `json:"metrics"`
+	Facts      []factInfo            `json:"facts"`
 }
 
 type paramInfo struct {
@@ -123,7 +124,7 @@ func firstSentence(doc string) string {
 // one parameter gives, those of the defaults first.
 func describeCheck(spec checks.Spec) checkInfo {
 	info := checkInfo{
-		Name: spec.Name, Version: spec.Version, Doc: spec.Doc, Scopes: spec.Scopes, Loads: spec.Loads, Hazard: spec.Hazard, Needs: spec.Needs,
+		Name: spec.Name, Version: spec.Version, Doc: spec.Doc, Scopes: spec.Scopes, Loads: spec.Loads, FleetLoads: spec.FleetLoads, Hazard: spec.Hazard, Needs: spec.Needs,
 		Params: describeParams(spec.Params), Metrics: []metricInfo{}, Facts: []factInfo{},
 	}
 	seen := make(map[string]bool)
@@ -233,7 +234,11 @@ func (c checkInfo) show(out *reports.Printer) {
 		needs[i] = string(n)
 	}
 	out.Line("Scopes    %s", strings.Join(scopes, ", "))
-	out.Line("Loads     %s", orNone(c.Loads))
+	loads := orNone(c.Loads)
+	if len(c.FleetLoads) > 0 {
+		loads += "; in scope fleet also " + strings.Join(c.FleetLoads, ", ")
+	}
+	out.Line("Loads     %s", loads)
 	out.Line("Needs     %s", orNone(needs))
 	out.Line("Hazard    %s", orDash(c.Hazard))
 	out.Line("")

@@ -36,12 +36,16 @@ func (d delivery) deliver(ctx context.Context, p *Process) error {
 	if err := packDir(d.dir, archive); err != nil {
 		return hinted(err, again)
 	}
-	d.progress.verdict(d.run, d.dir, archive, d.signed, d.verdict)
+	simulated := len(evidence.SimulatedNodes(d.plan, nil, d.records)) > 0
+	d.progress.verdict(d.run, d.dir, archive, d.signed, simulated, d.verdict)
 	if d.progress.ndjson != nil {
 		return nil
 	}
 	out := newLines(p.Stdout)
 	out.Line("verdict   %s", verdictLine(d.verdict))
+	if simulated {
+		out.Line("          ! %s", simulatedLine)
+	}
 	out.Line("run       %s", d.dir)
 	out.Line("evidence  %s (%s)", archive, map[bool]string{true: "signed", false: "not signed"}[d.signed])
 	out.Line("report    rackproof report %s", d.dir)

@@ -33,6 +33,7 @@ type inspection struct {
 	Outcome   *evidence.Outcome   `json:"outcome,omitempty"`
 	Coverage  *evidence.Coverage  `json:"coverage,omitempty"`
 	Tool      *evidence.Tool      `json:"tool,omitempty"`
+	Simulated bool                `json:"simulated"` // nodes of the run are not real machines
 	Inventory *evidence.Inventory `json:"inventory,omitempty"`
 	Records   int                 `json:"records"`
 	Files     []fileSize          `json:"files"`
@@ -78,7 +79,7 @@ func inspect(b *evidence.Bundle, fsys fs.FS) (*inspection, error) {
 	i := &inspection{
 		MediaType: mediaInspection, Warning: unverified, Run: b.Run, Sealed: b.Sealed, Signed: b.Signed,
 		Plan: evidence.DigestOf(b.PlanBytes), Name: b.Plan.Name, Version: b.Plan.Version, Runbook: b.Plan.Runbook, Sources: b.Plan.Sources,
-		Tool: b.Tool, Inventory: b.Inventory, Records: len(b.Records), Files: []fileSize{},
+		Tool: b.Tool, Simulated: len(evidence.SimulatedNodes(b.Plan, b.Inventory, b.Records)) > 0, Inventory: b.Inventory, Records: len(b.Records), Files: []fileSize{},
 	}
 	if b.Verdict != nil {
 		i.Outcome, i.Coverage = &b.Verdict.Outcome, &b.Verdict.Coverage
@@ -111,6 +112,9 @@ func (i *inspection) show(out *reports.Printer) error {
 	}
 	if i.Outcome != nil {
 		say("Verdict   %s, as enclosed", i.Outcome.String())
+	}
+	if i.Simulated {
+		say("          ! %s", simulatedLine)
 	}
 	if i.Tool != nil {
 		say("Tool      %s %s %s", i.Tool.Name, i.Tool.Version, i.Tool.Platform)

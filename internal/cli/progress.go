@@ -45,10 +45,13 @@ type message struct {
 	Event     string               `json:"event,omitempty"`
 	Running   []string             `json:"running,omitempty"`
 	Pending   *int                 `json:"pending,omitempty"`
+	Elapsed   float64              `json:"elapsed,omitempty"`  // cell_progress: seconds
+	Duration  float64              `json:"duration,omitempty"` // cell_progress: seconds that the plan gives the cell
 	Coverage  *evidence.Coverage   `json:"coverage,omitempty"`
 	Archive   string               `json:"archive,omitempty"`
 	Signed    bool                 `json:"signed,omitempty"`
-	Text      string               `json:"text,omitempty"` // diagnostic, error
+	Simulated bool                 `json:"simulated,omitempty"` // verdict: nodes of the run are not real machines
+	Text      string               `json:"text,omitempty"`      // diagnostic, error
 	// error: why the command did not end with 0.
 	Exit        *Exit             `json:"exit,omitempty"`
 	Hints       []string          `json:"hints,omitempty"`
@@ -64,22 +67,33 @@ type planMessage struct {
 	Seconds float64         `json:"seconds"` // estimate
 }
 
-// progress tells what a run does: one plain line an event on stderr, or one
-// JSON object an event on stdout. It is safe for use by many goroutines.
+// progress tells what a run does: one plain line an event on stderr, a live
+// view where that is a terminal, or one JSON object an event on stdout. It is
+// safe for use by many goroutines.
 type progress struct {
-	mu     sync.Mutex
 	now    func() time.Time
-	plain  *reports.Printer
-	ndjson io.Writer // nil: plain lines
-	cells  map[string]evidence.Cell
-	passed map[string]int // by phase: cells that passed
-	open   map[string]int // by phase: cells that did not
+	ndjson io.Writer // nil: on stderr
+
+	mu      sync.Mutex
+	plain   *reports.Printer
+	screen  *screen // nil: plain lines
+	tally   *tally
+	live    bool     // the view is being drawn, by one goroutine
+	waiting []string // lines that the next draw puts above the view
 }
+
+const (
+	// drawEvery is the time between two draws of the live view.
+	drawEvery = 250 * time.Millisecond
+	// tellEvery is the time between two cell_progress of a running cell.
+	tellEvery = 30 * time.Second
+)
 
 func newProgress(p *Process, plan *evidence.Plan, ndjson bool) *progress {
 	t := newEvents(p, ndjson, true)
-	for _, c := range plan.Cells {
-		t.cells[c.ID] = c
+	t.tally = newTally(plan, p.Now())
+	if !ndjson {
+		t.screen = newScreen(p)
 	}
 	return t
 }
@@ -87,10 +101,7 @@ func newProgress(p *Process, plan *evidence.Plan, ndjson bool) *progress {
 // newEvents tells events of no plan. first says whether the stream begins
 // here.
 func newEvents(p *Process, ndjson, first bool) *progress {
-	t := &progress{
-		now: p.Now, plain: &reports.Printer{W: p.Stderr}, cells: make(map[string]evidence.Cell),
-		passed: make(map[string]int), open: make(map[string]int),
-	}
+	t := &progress{now: p.Now, plain: &reports.Printer{W: p.Stderr}}
 	if ndjson {
 		t.ndjson = p.Stdout
 	}
@@ -101,21 +112,114 @@ func newEvents(p *Process, ndjson, first bool) *progress {
 	return t
 }
 
+// begin keeps the view, or the reader of the stream, up to date until end is
+// called. The last view stays.
+func (t *progress) begin() (end func()) {
+	tick, every := t.draw, drawEvery
+	switch {
+	case t.ndjson != nil:
+		tick, every = t.tellRunning, tellEvery
+	case t.screen == nil:
+		return func() {}
+	}
+	t.mu.Lock()
+	t.live = t.screen != nil
+	t.mu.Unlock()
+	done := make(chan struct{})
+	var ticking sync.WaitGroup
+	ticking.Go(func() {
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ticker.C:
+				tick()
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		close(done)
+		ticking.Wait()
+		t.leave()
+	}
+}
+
+// draw draws the view. The lock is not held meanwhile: a terminal that was
+// halted must not halt the run.
+func (t *progress) draw() {
+	t.mu.Lock()
+	stay, v := t.waiting, t.tally.view(t.now(), false)
+	t.waiting = nil
+	t.mu.Unlock()
+	t.screen.draw(stay, v.lines)
+}
+
+// leave draws the last view.
+func (t *progress) leave() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.live {
+		return
+	}
+	t.screen.draw(t.waiting, t.tally.view(t.now(), true).lines)
+	t.screen.leave()
+	t.waiting, t.live = nil, false
+}
+
+// tellRunning says of every running cell that it runs.
+func (t *progress) tellRunning() {
+	t.mu.Lock()
+	now := t.now()
+	var messages []message
+	for _, c := range t.tally.inOrder() {
+		messages = append(messages, message{
+			Type: "cell_progress", Time: now, Phase: t.tally.phases[c.phase].name, Cell: c.cell.ID, Attempt: c.attempt,
+			Elapsed: max(0, now.Sub(c.since).Seconds()), Duration: c.seconds,
+		})
+	}
+	t.mu.Unlock()
+	for _, m := range messages {
+		t.say(m, "", "")
+	}
+}
+
+// recall takes in what the journal says of earlier processes.
+func (t *progress) recall(records []evidence.Record) { t.tally.recall(records) }
+
 // say prints one event in the form that was asked for. An event without a
 // word has no plain line; one without a type has no JSON line.
-func (t *progress) say(m message, word, text string) {
+func (t *progress) say(m message, word, text string) { t.tell(m, word, text, false) }
+
+// routine is say for what the live view shows by itself.
+func (t *progress) routine(m message, word, text string) { t.tell(m, word, text, true) }
+
+func (t *progress) tell(m message, word, text string, routine bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m.Time = m.Time.UTC()
 	switch {
-	case t.ndjson == nil && word != "":
-		t.plain.Line("%s %-9s %s", m.Time.Format("15:04:05"), word, text)
 	case t.ndjson != nil && m.Type != "":
 		if doc, err := json.Marshal(m); err == nil {
 			// A reader that has gone away must not end a run of many hours.
 			_, _ = t.ndjson.Write(append(reports.PrintableJSON(doc), '\n'))
 		}
+	case t.ndjson != nil || word == "":
+	case t.screen == nil:
+		t.plain.Line("%s", plainLine(m.Time, word, text))
+	case t.live:
+		if !routine || t.screen.small() {
+			t.waiting = append(t.waiting, plainLine(m.Time, word, text))
+		}
+	default:
+		t.screen.draw([]string{plainLine(m.Time, word, text)}, nil)
 	}
+}
+
+// plainLine is one event as one line, which is escaped.
+func plainLine(at time.Time, word, text string) string {
+	return fmt.Sprintf("%s %-9s %s", at.Format("15:04:05"), word, reports.Printable(text))
 }
 
 func (t *progress) plan(run, dir string, plan *evidence.Plan, digest evidence.Digest) {
@@ -128,7 +232,9 @@ func (t *progress) plan(run, dir string, plan *evidence.Plan, digest evidence.Di
 
 // report is the runner's callback.
 func (t *progress) report(e runner.Progress) {
-	t.remember(e)
+	t.mu.Lock()
+	t.tally.add(e)
+	t.mu.Unlock()
 	m := message{
 		Time: e.Time, Phase: e.Phase, Cell: e.Cell, Attempt: e.Attempt, Attempts: e.Attempts, Node: e.Node,
 		Cut: e.Cut, Problem: e.Problem, Gate: e.Gate, OnFail: e.OnFail, Fault: e.Fault, Event: e.FaultEvent, Running: e.Running,
@@ -140,15 +246,23 @@ func (t *progress) report(e runner.Progress) {
 			t.say(m, "node", fmt.Sprintf("%s: %s: %s", e.Node, e.Problem.Class, e.Problem.Detail))
 		}
 	case runner.ProgressPhaseStart:
-		t.say(m, "phase", fmt.Sprintf("%s: %s", e.Phase, evidence.Count(e.Pending, "cell")))
+		t.routine(m, "phase", fmt.Sprintf("%s: %s", e.Phase, evidence.Count(e.Pending, "cell")))
 	case runner.ProgressCellStart:
 		m.Type, m.Pending = "cell_start", &e.Pending
 		t.say(m, "", "")
 	case runner.ProgressCellEnd, runner.ProgressSkip:
 		m.Type, m.Outcome, m.Pending = "cell_end", &e.Outcome, &e.Pending
+		if how := endingOf(e); how == endPass || how == endMeasured {
+			t.routine(m, "cell", t.cellLine(e))
+			break
+		}
 		t.say(m, "cell", t.cellLine(e))
 	case runner.ProgressGate:
 		m.Type = "gate"
+		if e.Gate != nil && e.Gate.Met {
+			t.routine(m, "gate", t.gateLine(e))
+			break
+		}
 		t.say(m, "gate", t.gateLine(e))
 	case runner.ProgressFault:
 		m.Type = "fault"
@@ -162,26 +276,14 @@ func (t *progress) report(e runner.Progress) {
 	}
 }
 
-func (t *progress) remember(e runner.Progress) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case e.Kind != runner.ProgressCellEnd && e.Kind != runner.ProgressSkip:
-	case e.Measured: // by itself it neither passes nor fails
-	case e.Outcome == evidence.Pass && !e.Cut:
-		t.passed[e.Phase]++
-	default:
-		t.open[e.Phase]++
-	}
-}
-
 // name is a cell as people say it: test@node, and the repetition from the
 // second on.
 func (t *progress) name(id string) string {
-	cell, ok := t.cells[id]
+	known, ok := t.tally.cells[id]
 	if !ok {
 		return id
 	}
+	cell := known.cell
 	name := cell.Test + "@" + cell.Nodes
 	if cell.Repetition > 1 {
 		name += fmt.Sprintf(" repetition %d", cell.Repetition)
@@ -224,10 +326,7 @@ func (t *progress) gateLine(e runner.Progress) string {
 	if !e.Gate.Met {
 		answer = "not met"
 	}
-	t.mu.Lock()
-	counts := fmt.Sprintf("%d of %d cells pass", t.passed[e.Phase], t.passed[e.Phase]+t.open[e.Phase])
-	t.mu.Unlock()
-	line := fmt.Sprintf("%s: %s: %s", e.Gate.Phase, answer, counts)
+	line := fmt.Sprintf("%s: %s: %s", e.Gate.Phase, answer, t.passing(e.Phase))
 	if e.Gate.Reason != "" {
 		line += ": " + e.Gate.Reason
 	}
@@ -235,6 +334,24 @@ func (t *progress) gateLine(e runner.Progress) string {
 		line += "; on_fail = " + e.OnFail
 	}
 	return line
+}
+
+// passing says how many cells of a phase passed, of those that this process ran
+// and that pass or fail by themselves.
+func (t *progress) passing(phase string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var ended [endings]int
+	if i := t.tally.phase(phase); i >= 0 {
+		ended = t.tally.phases[i].ended
+	}
+	judged := 0
+	for how, n := range ended {
+		if ending(how) != endMeasured && ending(how) != endEarlier {
+			judged += n
+		}
+	}
+	return fmt.Sprintf("%d of %d cells pass", ended[endPass], judged)
 }
 
 func (t *progress) faultLine(e runner.Progress) string {
@@ -250,11 +367,14 @@ func (t *progress) faultLine(e runner.Progress) string {
 }
 
 // verdict is the last event of a run.
-func (t *progress) verdict(run, dir, archive string, signed bool, v evidence.Verdict) {
+func (t *progress) verdict(run, dir, archive string, signed, simulated bool, v evidence.Verdict) {
 	t.say(message{
-		Type: "verdict", Time: t.now(), Run: run, Dir: dir, Archive: archive, Signed: signed, Outcome: &v.Outcome, Coverage: &v.Coverage,
+		Type: "verdict", Time: t.now(), Run: run, Dir: dir, Archive: archive, Signed: signed, Simulated: simulated, Outcome: &v.Outcome, Coverage: &v.Coverage,
 	}, "verdict", verdictLine(v))
 }
+
+// simulatedLine is told beside every verdict of a run with simulated nodes.
+const simulatedLine = "simulated: nodes of this run are not real machines"
 
 // verdictLine says the outcome, and by how many cells.
 func verdictLine(v evidence.Verdict) string {

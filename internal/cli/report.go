@@ -29,9 +29,19 @@ func newReportCmd(p *Process) *cobra.Command {
 		Use:   "report RUN|BUNDLE",
 		Short: "Show what a run measured and how it was judged",
 		Long: `Render a run directory or a bundle. A report verifies nothing and says so; it
-exits 0 whatever the verdict. A run that is not sealed is judged as it stands.`,
+exits 0 whatever the verdict. A run that is not sealed is judged as it stands.
+
+Formats:
+  text      the verdict, every open point and what is established, for a terminal
+  json      the same as one document
+  html      one file for the release owner, with curves, timeline and a map of
+            outcomes; it needs no script and no network
+  markdown  the open points and tables, for a merge request or a wiki
+  junit     a suite a test and a case a finding, for a CI system: what is no pass
+            is a failure or an error, and nothing is skipped`,
 		Example: `  rackproof report runs/2026-11-30t14-02-11z-3f9a
-  rackproof report pod7.evidence.tar.zst -f json -o pod7.json`,
+  rackproof report pod7.evidence.tar.zst -f json -o pod7.json
+  rackproof report pod7.evidence.tar.zst -f html -o pod7.html`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			opts.path = args[0]
@@ -67,7 +77,8 @@ func runReport(p *Process, opts *reportOptions) error {
 	}
 	defer source.Close()
 	if bundle.Verdict == nil {
-		verdict := thresholds.Judge(bundle.Plan, checks.Measure(checks.Builtin(), bundle.Plan, bundle.Records, source.FS))
+		bundle.Results = checks.Measure(checks.Builtin(), bundle.Plan, bundle.Records, source.FS)
+		verdict := thresholds.Judge(bundle.Plan, bundle.Results)
 		bundle.Verdict = &verdict
 	}
 	render := func(w io.Writer) error { return format.Render(w, bundle) }

@@ -96,6 +96,7 @@ func runResume(p *Process, cmd *cobra.Command, opts *resumeOptions) error {
 		p: p, ctx: cmd.Context(), store: store, kind: kind, reach: bundle.Inventory.Reach, retry: retry,
 		unsealed: bundle.Sealed, key: opts.key.key, progress: newProgress(p, store.Plan(), opts.execute.json),
 	}
+	s.progress.recall(store.Records())
 	s.progress.plan(store.Run(), opts.dir, store.Plan(), evidence.DigestOf(bundle.PlanBytes))
 	return s.finish(s.execute(cmd.Context(), p, opts.execute), signer)
 }

@@ -52,7 +52,7 @@ No measurement is ever a pass: what was not measured is inconclusive, by name.`,
 	readsEnvironment(root, "color")
 	for _, command := range []*cobra.Command{
 		newValidateCmd(p), newPlanCmd(p), newRunCmd(p), newResumeCmd(p), newUndoCmd(p), newReportCmd(p),
-		newSignCmd(p), newVerifyCmd(p), newInspectCmd(p), newKeygenCmd(p), newTrustCmd(p), newChecksCmd(p), newVersionCmd(p),
+		newSignCmd(p), newVerifyCmd(p), newInspectCmd(p), newKeygenCmd(p), newTrustCmd(p), newChecksCmd(p), newLabCmd(p), newVersionCmd(p),
 	} {
 		asUsage(command)
 		root.AddCommand(command)

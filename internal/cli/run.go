@@ -210,6 +210,8 @@ func (s *session) execute(ctx context.Context, p *Process, opts executeOptions) 
 	if err != nil {
 		return fmt.Errorf("executor %s: %w", s.kind.Name, err)
 	}
+	end := s.progress.begin()
+	defer end()
 	err = runner.Run(ctx, runner.Options{
 		Store: s.store, Executor: executor, Reach: s.reach, Checks: checks.Builtin(), Judge: thresholds.Judge,
 		Stop: s.stopper.stop, Progress: s.progress.report, Timeout: opts.limit.Std(), RetryClasses: s.retry, Allow: opts.allow,

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -32,7 +33,7 @@ func TestScripts(t *testing.T) {
 			return os.CopyFS(env.WorkDir, os.DirFS("testdata/runbook"))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "findrun": findRun, "edit": edit, "lines": lines,
+			"exits": exits, "findrun": findRun, "edit": edit, "lines": lines, "until": until,
 		},
 	})
 }
@@ -54,6 +55,22 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// until runs a program again and again until it exits with 0: until PROGRAM
+// ARGS...
+func until(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: until PROGRAM [ARGS...]")
+	}
+	limit := time.After(20 * time.Second)
+	for ts.Exec(args[0], args[1:]...) != nil {
+		select {
+		case <-limit:
+			ts.Fatalf("%s has not succeeded within 20 s", strings.Join(args, " "))
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ func environmentTopic() string {
 	}
 	row("RACKPROOF_VAR_name", "the value of the runbook's variable \"name\"; recorded in the plan")
 	row("NO_COLOR", "no colour when it is set")
-	row("TERM", "no colour when it is \"dumb\"")
+	row("TERM", "no colour and no live view when it is \"dumb\"")
 	row("HOME, SSH_AUTH_SOCK", "where the ssh executor finds ~/.ssh/config and the agent")
 	out.WriteString(`
 Secrets never go into flags or runbooks. A passphrase is read from env://NAME,
@@ -84,8 +84,9 @@ exit code. Each starts with its mediaType, application/vnd.rackproof.<kind>.v1+j
 and a minor: a minor adds, a major breaks.
 
 "run" and "resume" print one JSON object a line. The first has the type
-"version"; then come "plan", "cell_start", "cell_end", "gate", "fault",
-"verdict" and "diagnostic"; where the exit code is not 0 the last is "error".
+"version"; then come "plan", "cell_start", "cell_progress" (each half minute,
+for every cell that runs), "cell_end", "gate", "fault", "verdict" and
+"diagnostic"; where the exit code is not 0 the last is "error".
 Ignore types and members that you do not know.
 
 A command that fails before it has a document prints the kind "failure": the

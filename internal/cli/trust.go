@@ -31,9 +31,10 @@ func newTrustCmd(p *Process) *cobra.Command {
 }
 
 type trustInitOptions struct {
-	keys []string
-	name string
-	out  string
+	keys      []string
+	name      string
+	out       string
+	simulated bool
 }
 
 func newTrustInitCmd(p *Process) *cobra.Command {
@@ -51,6 +52,7 @@ not. The keys must lie in the policy's folder or below it.`,
 	}
 	cmd.Flags().StringArrayVar(&opts.keys, "key", nil, "public key of an operator (repeatable, required)")
 	cmd.Flags().StringVar(&opts.name, "name", "verifier", "name of the policy")
+	cmd.Flags().BoolVar(&opts.simulated, "accept-simulated", false, "accept runs on a simulated rack, for a rehearsal")
 	cmd.Flags().StringVarP(&opts.out, "output", "o", "trust.hcl", "file to write, which must not exist; - for stdout")
 	return cmd
 }
@@ -79,7 +81,7 @@ func runTrustInit(p *Process, opts *trustInitOptions) error {
 		}
 		keys = append(keys, key)
 	}
-	text := trustText(opts.name, keys)
+	text := trustText(opts.name, keys, opts.simulated)
 	if opts.out == "-" {
 		_, err := io.WriteString(p.Stdout, text)
 		return err
@@ -131,7 +133,7 @@ func readTrustKey(path, folder string) (trustKey, error) {
 	return trustKey{name: name, file: filepath.ToSlash(relative), fingerprint: string(fingerprint)}, nil
 }
 
-func trustText(name string, keys []trustKey) string {
+func trustText(name string, keys []trustKey, simulated bool) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "trust %q {\n", name)
 	var references []string
@@ -149,14 +151,14 @@ func trustText(name string, keys []trustKey) string {
   }
 
   accept {
-    simulated    = false
+    simulated    = %t
     narrowed     = false
     off_contract = false
     retried      = 0
     interrupted  = 0
   }
 }
-`, strings.Join(references, ", "))
+`, strings.Join(references, ", "), simulated)
 	return out.String()
 }
 

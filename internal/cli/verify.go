@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -117,5 +119,18 @@ func verificationError(r *verify.Report) error {
 	case verify.ExitInconclusive:
 		return fail(Exit(r.Exit), errors.New("the evidence is trusted, and it says that the acceptance is inconclusive"))
 	}
-	return fail(Exit(r.Exit), errors.New("the evidence is trusted, and an approval or a rule is not met"))
+	return fail(Exit(r.Exit), fmt.Errorf("not accepted: the evidence is trusted, and an approval or a rule is not met: %s", strings.Join(unmet(r), ", ")))
+}
+
+// unmet are the codes of the rules that are not met, each once.
+func unmet(r *verify.Report) []string {
+	var codes []string
+	for _, s := range r.Steps {
+		for _, f := range s.Failures {
+			if !slices.Contains(codes, f.Code) {
+				codes = append(codes, f.Code)
+			}
+		}
+	}
+	return codes
 }

@@ -107,7 +107,7 @@ func showVerified(out *reports.Printer, r *verify.Report) {
 func marks(r *verify.Report) []string {
 	var found []string
 	if r.Simulated {
-		found = append(found, "simulated: nodes of this run are not real machines")
+		found = append(found, simulatedLine)
 	}
 	if r.SharedMachine {
 		found = append(found, "shared machine: several nodes of this run may be one machine")

@@ -54,6 +54,8 @@ var rooms = map[string]room{
 	"runner/sshserver":    {floor: 4, ours: []string{"runner", "evidence"}, others: []string{xcrypto}},
 	"runner/executortest": {floor: 5, ours: []string{"runner", "evidence"}},
 	"runner/local":        {floor: 5, ours: []string{"runner", "evidence"}, others: []string{xsync}},
+	"runner/sim":          {floor: 5, ours: []string{"runner", "evidence", "runner/sshserver", "runner/sim/rack"}, others: []string{xcrypto}},
+	"runner/sim/rack":     {floor: 4},
 	"runner/ssh": {floor: 5, ours: []string{"runner", "evidence"}, others: []string{
 		xsync, xcrypto, "github.com/skeema/knownhosts", "github.com/kevinburke/ssh_config",
 	}},
@@ -69,16 +71,18 @@ var rooms = map[string]room{
 
 	"internal/cli": {floor: 7, ours: []string{
 		"evidence", "evidence/archive", "evidence/attest", "thresholds", "reports", "checks",
-		"runner", "runner/local", "runner/ssh", "runbook", "internal/diag", "internal/verify",
+		"runner", "runner/local", "runner/sim", "runner/sim/rack", "runner/ssh", "runbook", "internal/diag", "internal/verify",
 	}, others: []string{hcl, "github.com/spf13/cobra", "golang.org/x/term", xsync}},
 
-	"cmd/rackproof":         {floor: 8, ours: []string{"internal/cli"}},
-	"examples/local":        {floor: 8},
-	"examples/sshd-32":      {floor: 8},
-	"examples/sshd-32/rack": {floor: 6, ours: []string{"runner/ssh/sshfleet"}},
-	"examples/sshd-32/demo": {floor: 8, ours: []string{"examples/sshd-32/rack"}},
-	"internal/fuzzall":      {floor: 8},
-	"internal/floors":       {floor: 8},
+	"cmd/rackproof":            {floor: 8, ours: []string{"internal/cli"}},
+	"examples/local":           {floor: 8},
+	"examples/quickstart":      {floor: 8},
+	"examples/quickstart/demo": {floor: 8},
+	"examples/sshd-32":         {floor: 8},
+	"examples/sshd-32/rack":    {floor: 6, ours: []string{"runner/ssh/sshfleet"}},
+	"examples/sshd-32/demo":    {floor: 8, ours: []string{"examples/sshd-32/rack"}},
+	"internal/fuzzall":         {floor: 8},
+	"internal/floors":          {floor: 8},
 }
 
 type listed struct {

@@ -174,7 +174,7 @@ func TestRules(t *testing.T) {
 	} {
 		content, options, v := good()
 		c.change(content, &options, v)
-		result := release(content, options, nil, v, simulatedNodes(content))
+		result := release(content, options, nil, v, evidence.SimulatedNodes(content.plan, content.inventory, content.records))
 		var got []string
 		for _, f := range result.Failures {
 			got = append(got, f.Code)

@@ -234,27 +234,3 @@ func (c *content) ended() *time.Time {
 	}
 	return &c.records[len(c.records)-1].Time
 }
-
-// simulatedNodes names the nodes that any record shows to be simulated: the
-// inventory, and each identification in the journal.
-func simulatedNodes(c *content) []string {
-	var names []string
-	add := func(node string) {
-		if !slices.Contains(names, node) {
-			names = append(names, node)
-		}
-	}
-	if c.inventory != nil {
-		for _, n := range c.inventory.Nodes {
-			if n.Simulated || evidence.SimulatedServer(n.SSHVersion) {
-				add(n.Node)
-			}
-		}
-	}
-	for _, r := range c.records {
-		if r.Identity != nil && (r.Identity.Simulated || evidence.SimulatedServer(r.Identity.SSHVersion)) {
-			add(r.Identity.Node)
-		}
-	}
-	return names
-}

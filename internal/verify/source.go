@@ -73,44 +73,77 @@ func UnsignedLimits(_, manifest, _ []byte) (archive.Limits, error) {
 // Source is a bundle that was opened from a path. Close removes what was
 // unpacked.
 type Source struct {
-	FS   fs.FS
-	root *os.Root
-	temp string // where an archive was unpacked; empty: a directory was given
+	FS       fs.FS
+	archived bool
+	files    *evidence.RootFS // of root
+	root     *os.Root         // nil: all is in memory
+	temp     string           // where an archive was unpacked; empty: nowhere
 }
 
+// memoryBytes is how many bytes a bundle may have to be unpacked into memory:
+// thousands of small files take a disk longer than judging them.
+const memoryBytes = 64 << 20
+
 // OpenSource opens the bundle at path: a run directory, or an archive, which
-// is unpacked into a private directory of its own. No link is followed out of
-// either. An archive that is refused is an *archive.Error.
+// is unpacked into memory, or where it is large into a private directory of
+// its own. No link is followed out of either. An archive that is refused is an
+// *archive.Error.
 func OpenSource(path string, limits Limits) (*Source, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{}
-	dir := path
-	if !info.IsDir() {
-		if s.temp, err = os.MkdirTemp("", "rackproof-bundle-"); err != nil {
-			return nil, fmt.Errorf("unpack %s: %w", path, err)
+	if info.IsDir() {
+		s := &Source{}
+		if err := s.open(path); err != nil {
+			return nil, err
 		}
-		if err := unpack(path, s.temp, limits); err != nil {
-			return nil, errors.Join(err, s.Close())
-		}
-		dir = s.temp
+		return s, nil
 	}
-	if s.root, err = os.OpenRoot(dir); err != nil {
+	s := &Source{archived: true}
+	if info.Mode().IsRegular() { // a pipe can be read once
+		err = withFile(path, func(file *os.File) (err error) {
+			s.FS, err = archive.Load(file, memoryBytes, limits)
+			return err
+		})
+		if err == nil {
+			return s, nil
+		}
+		if !errors.Is(err, archive.ErrTooLarge) {
+			return nil, err
+		}
+	}
+	if s.temp, err = os.MkdirTemp("", "rackproof-bundle-"); err != nil {
+		return nil, fmt.Errorf("unpack %s: %w", path, err)
+	}
+	err = withFile(path, func(file *os.File) error { return archive.Extract(file, s.temp, limits) })
+	if err == nil {
+		err = s.open(s.temp)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.FS = regular{s.root.FS()}
 	return s, nil
 }
 
-func unpack(path, dir string, limits Limits) error {
+// open reads the directory dir.
+func (s *Source) open(dir string) (err error) {
+	if s.root, err = os.OpenRoot(dir); err != nil {
+		return err
+	}
+	s.files = evidence.NewRootFS(s.root)
+	s.FS = regular{s.files}
+	return nil
+}
+
+// withFile calls unpack with the file at path.
+func withFile(path string, unpack func(*os.File) error) error {
 	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	if err := archive.Extract(file, dir, limits); err != nil {
+	if err := unpack(file); err != nil {
 		return fmt.Errorf("unpack %s: %w", path, err)
 	}
 	return nil
@@ -120,7 +153,7 @@ func unpack(path, dir string, limits Limits) error {
 func (s *Source) Close() error {
 	var err error
 	if s.root != nil {
-		err = s.root.Close()
+		err = errors.Join(s.files.Close(), s.root.Close())
 	}
 	if s.temp != "" {
 		err = errors.Join(err, os.RemoveAll(s.temp))
@@ -144,7 +177,7 @@ func Path(ctx context.Context, path string, o Options) (report *Report, err erro
 	if err != nil {
 		return nil, err
 	}
-	report.Stock = stock(path, source.temp != "", report.Signer, o.Policy.Keys)
+	report.Stock = stock(path, source.archived, report.Signer, o.Policy.Keys)
 	return report, nil
 }
 

@@ -91,7 +91,7 @@ func (v *verification) rejudge() attest.StepResult {
 }
 
 func (v *verification) release() attest.StepResult {
-	simulated := simulatedNodes(v.c)
+	simulated := evidence.SimulatedNodes(v.c.plan, v.c.inventory, v.c.records)
 	v.report.Simulated = len(simulated) > 0
 	return release(v.c, v.o, v.results, v.report.Verdict, simulated)
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,12 +22,12 @@ import (
 	"github.com/rackproof/rackproof/runner"
 )
 
-// Harness is an executor under test. Its nodes run real programs on this
-// machine, with a POSIX sh, so that the suite can look at what is left.
+// Harness is an executor under test.
 type Harness struct {
 	// Open gives a new executor; the suite closes it.
-	Open func(t *testing.T) runner.Executor
-	Node string
+	Open     func(t *testing.T) runner.Executor
+	Node     string
+	Commands Commands
 }
 
 // Run runs the whole suite. It fails if goroutines or file descriptors are
@@ -93,6 +94,12 @@ func (s *suite) task(argv ...string) evidence.Task {
 	return evidence.Task{Node: s.h.Node, Argv: argv, Deadline: time.Minute}
 }
 
+// that is the task of a command with a behaviour.
+func (s *suite) that(t *testing.T, b Behaviour, args ...string) evidence.Task {
+	t.Helper()
+	return s.task(s.h.Commands.Argv(t, b, args...)...)
+}
+
 func do(ctx context.Context, t *testing.T, x runner.Executor, task evidence.Task) result {
 	t.Helper()
 	var out, err bytes.Buffer
@@ -140,7 +147,7 @@ func exitCodes(t *testing.T, s *suite) {
 		if code == 0 {
 			class = evidence.ClassOK
 		}
-		r := do(t.Context(), t, x, s.task("sh", "-c", fmt.Sprintf("exit %d", code)))
+		r := do(t.Context(), t, x, s.that(t, Exits, strconv.Itoa(code)))
 		r.want(t, class, code)
 		if r.OK() != (code == 0) {
 			t.Errorf("exit %d: OK is %t", code, r.OK())
@@ -153,7 +160,7 @@ func exitCodes(t *testing.T, s *suite) {
 
 func signal(t *testing.T, s *suite) {
 	for _, name := range []string{"KILL", "TERM", "SEGV", "USR1"} {
-		r := s.do(t, s.task("sh", "-c", "kill -"+name+" $$"))
+		r := s.do(t, s.that(t, Dies, name))
 		r.want(t, evidence.ClassSignal, -1)
 		if r.Signal != name {
 			t.Errorf("signal is %q, want %q", r.Signal, name)
@@ -162,7 +169,7 @@ func signal(t *testing.T, s *suite) {
 }
 
 func streams(t *testing.T, s *suite) {
-	r := s.do(t, s.task("sh", "-c", "i=0; while [ $i -lt 500 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done; printf 'no newline'; printf 'none here' >&2"))
+	r := s.do(t, s.that(t, PrintsLines))
 	r.want(t, evidence.ClassOK, 0)
 	var out, err strings.Builder
 	for i := range 500 {
@@ -183,7 +190,7 @@ func streams(t *testing.T, s *suite) {
 func oddBytes(t *testing.T, s *suite) {
 	odd := []byte("\x00\x01\x1b[31m\xff\xfe\xc3\x28 rackproof 0123456789abcdef start\r\n\r\x7f")
 	odd = append(odd, bytes.Repeat([]byte("x"), 1<<20)...)
-	task := s.task("cat")
+	task := s.that(t, Copies)
 	task.Stdin = odd
 	r := s.do(t, task)
 	r.want(t, evidence.ClassOK, 0)
@@ -197,7 +204,7 @@ func bigOutput(t *testing.T, s *suite) {
 	x := s.open(t)
 	hash := sha256.New()
 	var side bytes.Buffer
-	task := s.task("sh", "-c", "head -c 33554432 /dev/zero | tr '\\000' 'a' | tee /dev/stderr | sha256sum - | cut -c1-64 >/dev/null; head -c 33554432 /dev/zero | tr '\\000' b")
+	task := s.that(t, Floods)
 	exit, err := x.Exec(t.Context(), task, hash, &side)
 	if err != nil {
 		t.Fatal(err)
@@ -216,15 +223,15 @@ func bigOutput(t *testing.T, s *suite) {
 
 func stdin(t *testing.T, s *suite) {
 	x := s.open(t)
-	if r := do(t.Context(), t, x, s.task("wc", "-c")); strings.TrimSpace(r.out) != "0" {
-		t.Errorf("without standard input wc -c says %q", r.out)
+	if r := do(t.Context(), t, x, s.that(t, Counts)); strings.TrimSpace(r.out) != "0" {
+		t.Errorf("without standard input it counts %q bytes", r.out)
 	}
 	for _, size := range []int{1, 4096, 65537, 3 << 20} {
 		data := make([]byte, size)
 		for i := range data {
 			data[i] = byte(i * 7)
 		}
-		task := s.task("sha256sum")
+		task := s.that(t, Hashes)
 		task.Stdin = data
 		r := do(t.Context(), t, x, task)
 		r.want(t, evidence.ClassOK, 0)
@@ -234,7 +241,7 @@ func stdin(t *testing.T, s *suite) {
 		}
 	}
 	// A command that does not read must not block the sender.
-	task := s.task("true")
+	task := s.that(t, DoesNothing)
 	task.Stdin = make([]byte, 4<<20)
 	do(t.Context(), t, x, task).want(t, evidence.ClassOK, 0)
 }
@@ -244,7 +251,7 @@ func quoting(t *testing.T, s *suite) {
 		"", " ", "a b", "it's", `"double"`, "new\nline", "\n", "$HOME", "${x}", "`id`", "$(id)", "*", "?", "[a-z]", "~", "!", "!!", "a!b",
 		`back\slash`, `\`, `\\`, `\n`, `'`, `''`, "-n", "--", "-", "a=b", "#c", "a;b", "a&b", "a|b", "<x", ">x", "\t", "%s", "%%", "ü", "\xff\xfe", "{a,b}", "^x",
 	}
-	r := s.do(t, s.task(append([]string{"sh", "-c", `for w; do printf '%s' "$w" | od -An -v -tx1 | tr -d ' \n'; echo; done`, "x"}, words...)...))
+	r := s.do(t, s.that(t, PrintsWords, words...))
 	r.want(t, evidence.ClassOK, 0)
 	var want strings.Builder
 	for _, word := range words {
@@ -262,7 +269,7 @@ func quoting(t *testing.T, s *suite) {
 }
 
 func environment(t *testing.T, s *suite) {
-	task := s.task("sh", "-c", `echo "$LC_ALL|$TERM|$NO_COLOR|$TZ|$RACKPROOF_MARK|$ODD|$ODD2|$rp_n"; test -t 0 || test -t 1 || test -t 2 || echo no terminal`)
+	task := s.that(t, PrintsEnvironment, "LC_ALL", "TERM", "NO_COLOR", "TZ", "RACKPROOF_MARK", "ODD", "ODD2", "rp_n")
 	task.Mark = "r/c/1/step"
 	task.Env = map[string]string{"ODD": "a 'b' $c !\\", "TERM": "xterm", "LC_ALL": "de_DE.UTF-8", "ODD2": "mine"}
 	r := s.do(t, task)
@@ -275,32 +282,28 @@ func environment(t *testing.T, s *suite) {
 	}
 }
 
-// tree is a script that fills its group: children, grandchildren, a process
-// whose parent has gone. It says so when all are there.
-const tree = `sleep 1000 & (sleep 1001 & sleep 1002) & ( (sleep 1003 &) & ) ; echo up; exec sleep 1004`
-
 // mark is a new mark and a check that nothing bears it any longer within d of
 // now.
-func mark(t *testing.T, task *evidence.Task) (gone func(d time.Duration)) {
+func (s *suite) mark(t *testing.T, task *evidence.Task) (gone func(d time.Duration)) {
 	t.Helper()
 	task.Mark = fmt.Sprintf("executortest-%d-%d", os.Getpid(), time.Now().UnixNano())
 	return func(d time.Duration) {
 		t.Helper()
-		if !Eventually(d, func() bool { return len(Marked(task.Mark)) == 0 }) {
-			t.Errorf("%s later these are left: %q", d, Marked(task.Mark))
+		if !Eventually(d, func() bool { return len(s.h.Commands.Left(task.Mark)) == 0 }) {
+			t.Errorf("%s later these are left: %q", d, s.h.Commands.Left(task.Mark))
 		}
 		// A supervisor stays for the grace where the group still has members,
 		// be they zombies that init is slow to reap.
-		if !Eventually(runner.Grace+3*time.Second, func() bool { return len(Watching(task.Mark)) == 0 }) {
-			t.Errorf("these still supervise: %q", Watching(task.Mark))
+		if !Eventually(runner.Grace+3*time.Second, func() bool { return len(s.h.Commands.Watching(task.Mark)) == 0 }) {
+			t.Errorf("these still supervise: %q", s.h.Commands.Watching(task.Mark))
 		}
 	}
 }
 
 func deadline(t *testing.T, s *suite) {
-	task := s.task("sh", "-c", tree)
+	task := s.that(t, FillsGroup)
 	task.Deadline = time.Second
-	gone := mark(t, &task)
+	gone := s.mark(t, &task)
 	r := s.do(t, task)
 	if r.Class != evidence.ClassTimeout || r.out != "up\n" {
 		t.Errorf("class %s (%s), stdout %q", r.Class, r.Detail, r.out)
@@ -315,9 +318,9 @@ func deadline(t *testing.T, s *suite) {
 }
 
 func deadlineIgnored(t *testing.T, s *suite) {
-	task := s.task("sh", "-c", `trap "" TERM; sleep 1000 & echo up; while :; do sleep 0.2; done`)
+	task := s.that(t, IgnoresTERM)
 	task.Deadline = time.Second
-	gone := mark(t, &task)
+	gone := s.mark(t, &task)
 	r := s.do(t, task)
 	if r.Class != evidence.ClassTimeout || r.out != "up\n" {
 		t.Errorf("class %s (%s), stdout %q", r.Class, r.Detail, r.out)
@@ -334,9 +337,9 @@ func deadlineIgnored(t *testing.T, s *suite) {
 // deadlineOfRunaways: a program that puts its workers into sessions of their
 // own, and is killed before it can end them.
 func deadlineOfRunaways(t *testing.T, s *suite) {
-	task := s.task("sh", "-c", `trap "" TERM; setsid sleep 1000 & (setsid sh -c "sleep 1001; :" &) ; echo up; while :; do sleep 0.2; done`)
+	task := s.that(t, LeavesGroup)
 	task.Deadline = time.Second
-	gone := mark(t, &task)
+	gone := s.mark(t, &task)
 	r := s.do(t, task)
 	if r.Class != evidence.ClassTimeout || r.out != "up\n" {
 		t.Errorf("class %s (%s), stdout %q", r.Class, r.Detail, r.out)
@@ -347,9 +350,9 @@ func deadlineOfRunaways(t *testing.T, s *suite) {
 func contextDeadline(t *testing.T, s *suite) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Second)
 	defer stop()
-	task := s.task("sleep", "1000")
+	task := s.that(t, Sleeps)
 	task.Deadline = 0
-	gone := mark(t, &task)
+	gone := s.mark(t, &task)
 	r := do(ctx, t, s.open(t), task)
 	if r.Class != evidence.ClassTimeout {
 		t.Errorf("class %s (%s), want timeout", r.Class, r.Detail)
@@ -371,8 +374,8 @@ func (w *upWriter) Write(p []byte) (int, error) {
 func cancel(t *testing.T, s *suite) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	task := s.task("sh", "-c", tree)
-	gone := mark(t, &task)
+	task := s.that(t, FillsGroup)
+	gone := s.mark(t, &task)
 	w := &upWriter{up: make(chan struct{})}
 	x := s.open(t)
 	go func() { <-w.up; stop() }()
@@ -390,19 +393,19 @@ func cancel(t *testing.T, s *suite) {
 func cancelledBefore(t *testing.T, s *suite) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	file := filepath.Join(t.TempDir(), "touched")
-	r := do(ctx, t, s.open(t), s.task("touch", file))
+	name := filepath.Join(t.TempDir(), "touched")
+	r := do(ctx, t, s.open(t), s.that(t, Touches, name))
 	r.want(t, evidence.ClassCut, -1)
-	if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the command ran: %v", err)
+	if s.h.Commands.Touched(name) {
+		t.Error("the command ran")
 	}
 }
 
 func silence(t *testing.T, s *suite) {
 	x := s.open(t)
-	task := s.task("sh", "-c", "for i in 1 2 3 4 5; do echo $i; sleep 0.3; done; sleep 1000")
+	task := s.that(t, FallsSilent)
 	task.Silence = time.Second
-	gone := mark(t, &task)
+	gone := s.mark(t, &task)
 	r := do(t.Context(), t, x, task)
 	if r.Class != evidence.ClassSilent || r.out != "1\n2\n3\n4\n5\n" {
 		t.Errorf("class %s (%s), stdout %q", r.Class, r.Detail, r.out)
@@ -411,19 +414,14 @@ func silence(t *testing.T, s *suite) {
 		t.Errorf("took %s, want the 1.2s of output and 1s of silence", r.took)
 	}
 	gone(2 * time.Second)
-	task = s.task("sh", "-c", "for i in 1 2 3 4 5; do echo $i >&2; sleep 0.3; done")
+	task = s.that(t, Complains)
 	task.Silence = time.Second
 	do(t.Context(), t, x, task).want(t, evidence.ClassOK, 0)
 }
 
 func toolMissing(t *testing.T, s *suite) {
 	x := s.open(t)
-	plain := filepath.Join(t.TempDir(), "plain")
-	if err := os.WriteFile(plain, []byte("text"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	// cd and export are the shell's own: no program of that name is here.
-	for _, argv := range [][]string{{"no-such-tool-here", "-x"}, {"/no/such/tool"}, {plain}, {filepath.Dir(plain)}, {"export"}, {"rp_say"}} {
+	for _, argv := range s.h.Commands.Missing(t) {
 		r := do(t.Context(), t, x, s.task(argv...))
 		if r.Class != evidence.ClassToolMissing || !strings.Contains(r.Detail, argv[0]) {
 			t.Errorf("%q: class %s (%s), want tool-missing by name", argv, r.Class, r.Detail)
@@ -432,60 +430,41 @@ func toolMissing(t *testing.T, s *suite) {
 			t.Errorf("%q: code %v, printed %q and %q", argv, r.Code, r.out, r.err)
 		}
 	}
-	task := s.task("sort")
+	task := s.that(t, IsOnPath)
 	task.Env = map[string]string{"PATH": "/no/such/directory"}
 	if r := do(t.Context(), t, x, task); r.Class != evidence.ClassToolMissing || !strings.Contains(r.Detail, "/no/such/directory") {
 		t.Errorf("with another PATH: class %s (%s)", r.Class, r.Detail)
 	}
-	r := do(t.Context(), t, x, s.task("sh", "-c", "exit 127"))
+	r := do(t.Context(), t, x, s.that(t, Exits, "127"))
 	r.want(t, evidence.ClassExit, 127)
 }
 
 func toolBroken(t *testing.T, s *suite) {
-	script := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(script, []byte("#!/no/such/interpreter\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	r := s.do(t, s.task(script))
+	r := s.do(t, s.that(t, CannotStart))
 	if r.Class != evidence.ClassToolMissing || !strings.Contains(r.Detail, "could not be started") {
 		t.Errorf("class %s (%s), want tool-missing", r.Class, r.Detail)
 	}
 }
 
-// arch runs this machine's true with another e_machine: 0x00f7 is BPF, which
-// nothing runs as a program.
 func arch(t *testing.T, s *suite) {
-	program, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
 	x := s.open(t)
-	dir := t.TempDir()
-	for name, machine := range map[string]byte{"own": program[18], "other": 0xf7} {
-		head := bytes.Clone(program)
-		head[18] = machine
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, head, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		task := s.task(path, "-test.run=^$")
-		r := do(t.Context(), t, x, task)
-		want := evidence.ClassOK
-		if name == "other" {
-			want = evidence.ClassArch
-		}
-		if r.Class != want {
-			t.Errorf("%s: class %s (%s), want %s", name, r.Class, r.Detail, want)
+	for _, c := range []struct {
+		behaviour Behaviour
+		class     evidence.Class
+	}{{IsOfThisArch, evidence.ClassOK}, {IsOfOtherArch, evidence.ClassArch}} {
+		if r := do(t.Context(), t, x, s.that(t, c.behaviour)); r.Class != c.class {
+			t.Errorf("%s: class %s (%s), want %s", c.behaviour, r.Class, r.Detail, c.class)
 		}
 	}
 }
 
 func unwordable(t *testing.T, s *suite) {
 	x := s.open(t)
-	long := s.task("true", strings.Repeat("x", 200<<10))
-	name := s.task("true")
+	long := s.that(t, DoesNothing)
+	long.Argv = append(long.Argv, strings.Repeat("x", 200<<10))
+	name := s.that(t, DoesNothing)
 	name.Env = map[string]string{"A-B": "x"}
-	ours := s.task("true")
+	ours := s.that(t, DoesNothing)
 	ours.Env = map[string]string{"rp_k": "x"}
 	for _, task := range []evidence.Task{s.task(), s.task(""), s.task("a\x00b"), s.task("-x"), long, name, ours} {
 		r := do(t.Context(), t, x, task)
@@ -497,8 +476,8 @@ func unwordable(t *testing.T, s *suite) {
 }
 
 func heldOpen(t *testing.T, s *suite) {
-	task := s.task("sh", "-c", "sleep 1000 & echo hi; exit 3")
-	gone := mark(t, &task)
+	task := s.that(t, HoldsOutput)
+	gone := s.mark(t, &task)
 	r := s.do(t, task)
 	r.want(t, evidence.ClassOutputHeldOpen, 3)
 	if !r.HeldOpen || r.out != "hi\n" {
@@ -512,12 +491,9 @@ func heldOpen(t *testing.T, s *suite) {
 
 func leftBehind(t *testing.T, s *suite) {
 	x := s.open(t)
-	for _, argv := range [][]string{
-		{"sh", "-c", "sleep 1000 >/dev/null 2>&1 & (sleep 1001 >/dev/null 2>&1 &) ; echo hi"},
-		{"sh", "-c", "trap '' TERM; sleep 1000 >/dev/null 2>&1 & echo hi"},
-	} {
-		task := s.task(argv...)
-		gone := mark(t, &task)
+	for _, b := range []Behaviour{LeavesBehind, LeavesStubborn} {
+		task := s.that(t, b)
+		gone := s.mark(t, &task)
 		r := do(t.Context(), t, x, task)
 		r.want(t, evidence.ClassOK, 0)
 		if r.took > 2*time.Second {
@@ -525,8 +501,8 @@ func leftBehind(t *testing.T, s *suite) {
 		}
 		gone(6 * time.Second)
 	}
-	task := s.task("true")
-	gone := mark(t, &task)
+	task := s.that(t, DoesNothing)
+	gone := s.mark(t, &task)
 	do(t.Context(), t, x, task).want(t, evidence.ClassOK, 0)
 	gone(time.Second)
 }
@@ -536,7 +512,7 @@ func parallel(t *testing.T, s *suite) {
 	var all sync.WaitGroup
 	for i := range 16 {
 		all.Go(func() {
-			r := do(t.Context(), t, x, s.task("sh", "-c", fmt.Sprintf("echo start %d; sleep 0.2; echo end %d; exit %d", i, i, i)))
+			r := do(t.Context(), t, x, s.that(t, TakesTurn, strconv.Itoa(i)))
 			class := evidence.ClassExit
 			if i == 0 {
 				class = evidence.ClassOK
@@ -551,7 +527,7 @@ func parallel(t *testing.T, s *suite) {
 }
 
 func capped(t *testing.T, s *suite) {
-	task := s.task("sh", "-c", "head -c 1000000 /dev/zero; echo small >&2")
+	task := s.that(t, PrintsMegabyte)
 	task.OutputLimit = 1000
 	r := s.do(t, task)
 	r.want(t, evidence.ClassOutputCapped, 0)
@@ -584,8 +560,8 @@ func (w *fullDisk) Write(p []byte) (int, error) {
 
 func failingWriter(t *testing.T, s *suite) {
 	x := s.open(t)
-	task := s.task("sh", "-c", "yes; sleep 1000")
-	gone := mark(t, &task)
+	task := s.that(t, NeverStops)
+	gone := s.mark(t, &task)
 	start := time.Now()
 	exit, err := x.Exec(t.Context(), task, &fullDisk{room: 100000}, io.Discard)
 	if !errors.Is(err, errFull) {
@@ -603,8 +579,8 @@ func failingWriter(t *testing.T, s *suite) {
 // closing closes the executor under a command.
 func closing(t *testing.T, s *suite) {
 	x := s.h.Open(t)
-	task := s.task("sh", "-c", tree)
-	gone := mark(t, &task)
+	task := s.that(t, FillsGroup)
+	gone := s.mark(t, &task)
 	w := &upWriter{up: make(chan struct{})}
 	closed := make(chan error, 1)
 	go func() { <-w.up; closed <- x.Close() }()
@@ -616,7 +592,7 @@ func closing(t *testing.T, s *suite) {
 		t.Errorf("close: %v", err)
 	}
 	gone(runner.Grace + 2*time.Second)
-	if r := do(t.Context(), t, x, s.task("true")); r.Class != evidence.ClassCut {
+	if r := do(t.Context(), t, x, s.that(t, DoesNothing)); r.Class != evidence.ClassCut {
 		t.Errorf("after Close: class %s (%s), want cut", r.Class, r.Detail)
 	}
 	if err := x.Close(); err != nil {

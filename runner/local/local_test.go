@@ -11,7 +11,7 @@ import (
 
 func TestConformance(t *testing.T) {
 	executortest.Run(t, executortest.Harness{
-		Node: "n1",
+		Node: "n1", Commands: executortest.Scripts{},
 		Open: func(t *testing.T) runner.Executor {
 			x, err := local.Kind().Open(t.Context(), nil, []string{"n1"})
 			if err != nil {

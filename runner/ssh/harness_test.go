@@ -136,7 +136,7 @@ func (r result) within(t *testing.T, least, most time.Duration) {
 func TestConformanceSSHD(t *testing.T) {
 	executortest.CheckLeaks(t)
 	f := up(t, 1, nil)
-	executortest.Run(t, executortest.Harness{Node: "n1", Open: func(t *testing.T) runner.Executor {
+	executortest.Run(t, executortest.Harness{Node: "n1", Commands: executortest.Scripts{}, Open: func(t *testing.T) runner.Executor {
 		x, err := Kind().Open(t.Context(), marshal(t, map[string]any{"ssh_config": f.SSHConfig}), []string{"n1"})
 		if err != nil {
 			t.Fatal(err)
@@ -191,10 +191,7 @@ func serve(t *testing.T, c sshserver.Config) *fake {
 	if c.Handler == nil {
 		c.Handler = processes
 	}
-	c.Parse = func(line string) (sshserver.Command, error) {
-		s, err := runner.ParseSupervised(line)
-		return sshserver.Command{Argv: s.Argv, Env: s.Env, Stdin: s.Stdin, Deadline: s.Deadline, Grace: s.Grace, LinePrefix: s.LinePrefix()}, err
-	}
+	c.Parse = sshserver.ParseCommand
 	s, err := sshserver.Start(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +235,7 @@ func newIdentity(t *testing.T, path string) (string, ssh.PublicKey) {
 func TestConformanceServer(t *testing.T) {
 	executortest.CheckLeaks(t)
 	s := serve(t, sshserver.Config{})
-	executortest.Run(t, executortest.Harness{Node: "127.0.0.1", Open: func(t *testing.T) runner.Executor {
+	executortest.Run(t, executortest.Harness{Node: "127.0.0.1", Commands: executortest.Scripts{}, Open: func(t *testing.T) runner.Executor {
 		x, err := Kind().Open(t.Context(), marshal(t, s.config), []string{"127.0.0.1"})
 		if err != nil {
 			t.Fatal(err)

@@ -63,6 +63,9 @@ type Config struct {
 	// MaxSessions of one connection; 0 means 10, as sshd has it.
 	MaxSessions int
 	Faults      Faults
+	// FaultsNow gives the faults of each new connection, in place of Faults;
+	// nil: those stay as they were set.
+	FaultsNow func() Faults
 }
 
 // Faults are what goes wrong, on every connection that begins after they were
@@ -186,9 +189,32 @@ func reset(conn net.Conn) {
 	conn.Close()
 }
 
+// acceptPause is how long a server that has no file descriptor left waits for
+// one.
+const acceptPause = 50 * time.Millisecond
+
+// Accept takes the next connection of l. It fails only when ctx ends or l is
+// closed: what else goes wrong, such as a process without a file descriptor
+// left, passes.
+func Accept(ctx context.Context, l net.Listener) (net.Conn, error) {
+	for {
+		conn, err := l.Accept()
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			return conn, err
+		}
+		timer := time.NewTimer(acceptPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		}
+	}
+}
+
 func (s *Server) accept(ctx context.Context) {
 	for {
-		conn, err := s.listener.Accept()
+		conn, err := Accept(ctx, s.listener)
 		if err != nil {
 			return
 		}
@@ -204,6 +230,9 @@ func (s *Server) accept(ctx context.Context) {
 		if s.faults.Refuse > 0 {
 			s.faults.Refuse--
 		}
+		if s.config.FaultsNow != nil {
+			f = s.config.FaultsNow()
+		}
 		s.mu.Unlock()
 		s.work.Go(func() {
 			defer func() {
@@ -218,6 +247,10 @@ func (s *Server) accept(ctx context.Context) {
 }
 
 // serve is one connection.
+// loginGrace is how long a client may take to log in, as sshd's LoginGraceTime
+// has it.
+const loginGrace = 2 * time.Minute
+
 func (s *Server) serve(ctx context.Context, conn net.Conn, f Faults) {
 	switch {
 	case f.Refuse > 0:
@@ -258,10 +291,12 @@ func (s *Server) serve(ctx context.Context, conn net.Conn, f Faults) {
 		},
 	}
 	config.AddHostKey(s.hostKey)
+	_ = conn.SetDeadline(time.Now().Add(loginGrace))
 	server, channels, requests, err := ssh.NewServerConn(newFaulty(conn, f), config)
 	if err != nil {
 		return
 	}
+	_ = conn.SetDeadline(time.Time{})
 	// Everything of this connection ends with it.
 	ctx, end := context.WithCancel(ctx)
 	defer end()

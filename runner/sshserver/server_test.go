@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -118,6 +120,47 @@ func TestCommand(t *testing.T) {
 		if out.String() != c.out || errs.String() != c.err {
 			t.Errorf("%s: %q and %q, want %q and %q", c.line, out.String(), errs.String(), c.out, c.err)
 		}
+	}
+}
+
+// scarce is a listener of a process that at first has no file descriptor left.
+type scarce struct {
+	net.Listener
+	refusals int
+}
+
+func (l *scarce) Accept() (net.Conn, error) {
+	if l.refusals > 0 {
+		l.refusals--
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+func TestAcceptOutlivesAShortage(t *testing.T) {
+	var listen net.ListenConfig
+	l, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	conn, err := sshserver.Accept(t.Context(), &scarce{l, 3})
+	if err != nil {
+		t.Fatalf("after a shortage: %v", err)
+	}
+	conn.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := sshserver.Accept(ctx, &scarce{l, 1 << 30}); !errors.Is(err, context.Canceled) {
+		t.Errorf("in a shortage without an end: %v", err)
+	}
+	l.Close()
+	if _, err := sshserver.Accept(t.Context(), l); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("of a closed listener: %v", err)
 	}
 }
 

@@ -2,19 +2,13 @@ package sshserver
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"strconv"
 	"sync"
-	"time"
 
 	"golang.org/x/crypto/ssh"
 )
-
-// refusedCode is the exit status of the supervising script where it could not
-// start the command.
-const refusedCode = 97
 
 // session serves one session: one command.
 func (s *Server) session(ctx context.Context, incoming ssh.NewChannel, f Faults) {
@@ -84,7 +78,11 @@ func (s *Server) command(ctx context.Context, line string, channel ssh.Channel) 
 		sendStatus(channel, Exit{Code: 127})
 		return
 	}
-	s.supervise(ctx, c, channel)
+	Supervise(ctx, c, s.config.Handler, Link{
+		Stdin: channel, Stdout: channel, Stderr: channel.Stderr(),
+		Status: func(exit Exit) { sendStatus(channel, exit) },
+		Go:     s.work.Go,
+	})
 }
 
 func sendStatus(channel ssh.Channel, exit Exit) {
@@ -99,138 +97,6 @@ func sendStatus(channel ssh.Channel, exit Exit) {
 		return
 	}
 	_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(exit.Code)}))
-}
-
-// supervise does the supervising script's contract around the handler, and
-// reports the status.
-func (s *Server) supervise(session context.Context, c Command, channel ssh.Channel) {
-	ctx, stop := context.WithCancel(session)
-	defer stop()
-	if c.Deadline > 0 {
-		ctx, stop = context.WithTimeout(ctx, c.Deadline)
-		defer stop()
-	}
-	inputR, inputW := io.Pipe()
-	defer inputR.Close()
-	streams := &streams{prefix: c.LinePrefix, channel: channel}
-	var work sync.WaitGroup
-	defer func() { stop(); work.Wait() }()
-	inputEnd := make(chan struct{})
-	// Not waited for: it reads until the session's end.
-	go func() {
-		defer close(inputEnd)
-		_, err := io.CopyN(inputW, channel, c.Stdin)
-		inputW.CloseWithError(err)
-		// A handler that does not read its input must not hide the end.
-		_, _ = io.Copy(io.Discard, channel)
-	}()
-	work.Go(func() {
-		select {
-		case <-inputEnd:
-			stop()
-		case <-ctx.Done():
-		}
-	})
-	result := make(chan Exit, 1)
-	s.work.Go(func() {
-		result <- s.config.Handler(ctx, c, inputR, stream{streams, channel}, stream{streams, channel.Stderr()})
-	})
-	exit := s.await(ctx, c, result)
-	if exit.Refused == "" {
-		streams.begin()
-	} else {
-		streams.refuse(exit.Refused)
-		if exit.Code == 0 {
-			exit.Code = refusedCode
-		}
-	}
-	streams.shut()
-	if !exit.NoStatus {
-		sendStatus(channel, exit)
-	}
-	if exit.HeldOpen {
-		select {
-		case <-inputEnd:
-		case <-session.Done():
-		}
-	}
-}
-
-// await waits for the handler, and for Grace more after ctx has ended.
-func (s *Server) await(ctx context.Context, c Command, result <-chan Exit) Exit {
-	select {
-	case exit := <-result:
-		return exit
-	case <-ctx.Done():
-	}
-	timer := time.NewTimer(c.Grace)
-	defer timer.Stop()
-	select {
-	case exit := <-result:
-		if exit == (Exit{}) {
-			exit.Signal = "TERM"
-		}
-		return exit
-	case <-timer.C:
-		return Exit{Signal: "KILL"}
-	}
-}
-
-// streams writes the script's own lines before the command's output.
-type streams struct {
-	mu      sync.Mutex
-	prefix  string
-	channel ssh.Channel
-	begun   bool
-	over    bool
-}
-
-func (s *streams) begin() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.beginLocked()
-}
-
-func (s *streams) beginLocked() {
-	if s.begun {
-		return
-	}
-	s.begun = true
-	_, _ = io.WriteString(s.channel, s.prefix+"start\n")
-	_, _ = io.WriteString(s.channel.Stderr(), s.prefix+"start\n")
-}
-
-func (s *streams) refuse(why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, _ = io.WriteString(s.channel.Stderr(), s.prefix+why+"\n")
-}
-
-func (s *streams) shut() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.over = true
-}
-
-var errOver = errors.New("the command has ended")
-
-// stream is one output of a command.
-type stream struct {
-	streams *streams
-	to      io.Writer
-}
-
-func (s stream) Write(p []byte) (int, error) {
-	s.streams.mu.Lock()
-	over := s.streams.over
-	if !over {
-		s.streams.beginLocked()
-	}
-	s.streams.mu.Unlock()
-	if over {
-		return 0, errOver
-	}
-	return s.to.Write(p)
 }
 
 // forward carries a direct-tcpip channel, as a jump host does.
