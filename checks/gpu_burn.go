@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rackproof/rackproof/evidence"
@@ -309,38 +308,19 @@ func (gpuBurn) Drive(ctx context.Context, b Bench) error {
 func gpuBurnNode(ctx context.Context, b Bench, node string, params gpuBurnParams) error {
 	test := b.Test()
 	duration := test.Duration.Std()
-	var sampling error
-	burned, started := make(chan struct{}), make(chan struct{})
-	var group sync.WaitGroup
-	group.Go(func() {
-		var once sync.Once
-		defer once.Do(func() { close(started) })
-		sampling = b.Probe(ctx, sampleStep, node, params.Sample.Std(), func(n int) (Command, bool) {
-			if n > 0 {
-				once.Do(func() { close(started) })
+	sample := Command{Node: node, Argv: params.argv(duration, sampleStep)}
+	return sampled(ctx, b, sample, params.Sample.Std(), func() (err error) {
+		for round := 1; round <= params.rounds(duration) && err == nil && ctx.Err() == nil; round++ {
+			c := Command{Node: node, Argv: params.argv(duration, burnRoundStep(round))}
+			if test.Silence > 0 {
+				// It is silent until the first GPU reports, and half a minute at
+				// the end.
+				c.Silence = max(test.Silence.Std(), 2*time.Minute)
 			}
-			select {
-			case <-burned:
-				return Command{}, false
-			default:
-			}
-			return Command{Node: node, Argv: params.argv(duration, sampleStep)}, true
-		})
-	})
-	<-started
-	var err error
-	for round := 1; round <= params.rounds(duration) && err == nil && ctx.Err() == nil; round++ {
-		c := Command{Node: node, Argv: params.argv(duration, burnRoundStep(round))}
-		if test.Silence > 0 {
-			// It is silent until the first GPU reports, and half a minute at
-			// the end.
-			c.Silence = max(test.Silence.Std(), 2*time.Minute)
+			_, err = b.Exec(ctx, burnRoundStep(round), c)
 		}
-		_, err = b.Exec(ctx, burnRoundStep(round), c)
-	}
-	close(burned)
-	group.Wait()
-	return errors.Join(err, sampling)
+		return err
+	})
 }
 
 func (gpuBurn) Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measurement, []evidence.Fact, error) {

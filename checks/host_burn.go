@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rackproof/rackproof/evidence"
@@ -36,7 +35,6 @@ var burnStressors = []string{"cpu", "matrix", "vm"}
 const (
 	burnVersionStep = "version"
 	burnStep        = "burn"
-	sampleStep      = "samples"
 )
 
 var burnFacts = []FactSpec{
@@ -199,35 +197,16 @@ func (hostBurn) Drive(ctx context.Context, b Bench) error {
 func burnNode(ctx context.Context, b Bench, node string, params burnParams) error {
 	test := b.Test()
 	duration := test.Duration.Std()
-	var sampling error
-	burned := make(chan struct{})
-	started := make(chan struct{})
-	var group sync.WaitGroup
-	group.Go(func() {
-		var once sync.Once
-		defer once.Do(func() { close(started) })
-		sampling = b.Probe(ctx, sampleStep, node, params.Sample.Std(), func(n int) (Command, bool) {
-			if n > 0 {
-				once.Do(func() { close(started) })
-			}
-			select {
-			case <-burned:
-				return Command{}, false
-			default:
-			}
-			return Command{Node: node, Argv: params.argv(duration, sampleStep)}, true
-		})
-	})
-	<-started
 	c := Command{Node: node, Argv: params.argv(duration, burnStep)}
 	if test.Silence > 0 {
 		// stress-ng prints nothing until it is done.
 		c.Silence = max(test.Silence.Std(), time.Duration(params.seconds(duration))*time.Second+time.Minute)
 	}
-	_, err := b.Exec(ctx, burnStep, c)
-	close(burned)
-	group.Wait()
-	return errors.Join(err, sampling)
+	sample := Command{Node: node, Argv: params.argv(duration, sampleStep)}
+	return sampled(ctx, b, sample, params.Sample.Std(), func() error {
+		_, err := b.Exec(ctx, burnStep, c)
+		return err
+	})
 }
 
 func (hostBurn) Measure(c evidence.CellView, raw fs.FS) ([]evidence.Measurement, []evidence.Fact, error) {

@@ -580,7 +580,7 @@ func (m ncclMeasure) logs(said []ncclTable, ended bool) {
 	nodes := m.launch.nodes
 	var releases, tests []string
 	for _, table := range said {
-		releases, tests = noted(releases, table.library), noted(tests, table.version)
+		releases, tests = noted(releases, table.release), noted(tests, table.version)
 	}
 	all, launcher := true, stepOutput{} // where the algorithms are
 	algorithms := make(map[uint64][]string)

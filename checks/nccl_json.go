@@ -196,8 +196,8 @@ func (d ncclDocument) difference(t ncclTable) string {
 	if len(d.rows) != len(t.rows) {
 		return fmt.Sprintf("the JSON document has %d results, and the table %d rows", len(d.rows), len(t.rows))
 	}
-	if t.library != "" && t.library != d.release {
-		return fmt.Sprintf("the JSON document says NCCL %s, and the output %s", d.release, t.library)
+	if t.release != "" && t.release != d.release {
+		return fmt.Sprintf("the JSON document says NCCL %s, and the output %s", d.release, t.release)
 	}
 	for i, row := range t.rows {
 		other := d.rows[i]

@@ -20,7 +20,7 @@ type ncclTable struct {
 	header      ncclHeader
 	units       bool // the line of units was there and is the expected one
 	version     string
-	library     string // the release of NCCL that was loaded
+	release     string // the release of NCCL that was loaded
 	config      map[string]int64
 	devices     []ncclDevice
 	rows        []ncclRow
@@ -339,10 +339,10 @@ func (t *ncclTable) read(l ncclLine) {
 }
 
 func (t *ncclTable) loaded(release string) {
-	if t.library != "" && t.library != release {
-		t.fault(evidence.ClassUnparsable, "two releases of NCCL were loaded: %s and %s", t.library, release)
+	if t.release != "" && t.release != release {
+		t.fault(evidence.ClassUnparsable, "two releases of NCCL were loaded: %s and %s", t.release, release)
 	}
-	t.library = release
+	t.release = release
 }
 
 // comment reads a line that begins with "#".

@@ -3,10 +3,12 @@ package checks
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rackproof/rackproof/evidence"
@@ -130,4 +132,35 @@ func ruledOut(c evidence.Class) bool {
 	return !slices.Contains([]evidence.Class{
 		evidence.ClassOK, evidence.ClassExit, evidence.ClassTimeout, evidence.ClassSignal, evidence.ClassSilent,
 	}, c)
+}
+
+// sampleStep is the step of the samples that a burn-in takes of itself.
+const sampleStep = "samples"
+
+// sampled runs work, and a sample every period from before it until after it:
+// work begins when the first sample has been taken.
+func sampled(ctx context.Context, b Bench, sample Command, period time.Duration, work func() error) error {
+	var sampling error
+	worked, started := make(chan struct{}), make(chan struct{})
+	var group sync.WaitGroup
+	group.Go(func() {
+		var once sync.Once
+		defer once.Do(func() { close(started) })
+		sampling = b.Probe(ctx, sampleStep, sample.Node, period, func(n int) (Command, bool) {
+			if n > 0 {
+				once.Do(func() { close(started) })
+			}
+			select {
+			case <-worked:
+				return Command{}, false
+			default:
+				return sample, true
+			}
+		})
+	})
+	<-started
+	err := work()
+	close(worked)
+	group.Wait()
+	return errors.Join(err, sampling)
 }

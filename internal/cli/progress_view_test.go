@@ -254,7 +254,7 @@ func TestViewIsDrawnAFewTimesASecond(t *testing.T) {
 		for range 1000 {
 			progress.report(runner.Progress{Kind: runner.ProgressCellStart, Time: time.Now(), Phase: "first", Cell: "a/n1.r1", Attempt: 1})
 			progress.report(runner.Progress{Kind: runner.ProgressCellEnd, Time: time.Now(), Phase: "first", Cell: "a/n1.r1", Attempt: 1, Outcome: evidence.Fail})
-			time.Sleep(time.Millisecond) // of the bubble's clock
+			<-time.After(time.Millisecond) // of the bubble's clock
 		}
 		progress.diagnostic("stopping")
 		end()
@@ -281,7 +281,7 @@ func TestRunningCellsAreToldOf(t *testing.T) {
 		for _, cell := range []string{"b/n2.r1", "b/n1.r1"} {
 			progress.report(runner.Progress{Kind: runner.ProgressCellStart, Time: time.Now(), Phase: "second", Cell: cell, Attempt: 2, Attempts: 2})
 		}
-		time.Sleep(31 * time.Second)
+		<-time.After(31 * time.Second) // of the bubble's clock
 		end()
 		var told []string
 		for _, line := range stdout.writes {
